@@ -1,0 +1,103 @@
+"""Declared, idempotent steps that change variables.
+
+A declaration stands directly above the handler that carries it out. `@mutation(...)` returns a Mutation and registers
+nothing: each service ends in a tuple MUTATIONS, listed once by hand where the service is wired in.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from layercake.kraken.errors import DeclarationError
+from layercake.kraken.variables import UNKNOWN
+
+Handler = Callable[..., Any]
+Condition = Mapping[str, tuple[str, ...]]
+
+
+class Where(enum.Enum):
+    """Who carries a mutation out."""
+
+    HEAD = "head"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One declared step.
+
+    `changes` is {variable: (from, to)}; from UNKNOWN makes it a discovery. `requires` and `excludes` are
+    {variable: values}: required, any of the values; excluded, none of them. `traits` are fixed facts of a node
+    (platform, arch, firmware). `timeout` is in seconds; on expiry `on_timeout` (variable, value) becomes the
+    discovered state, or nothing changes and the attempt counts as failed. After `retries` failed attempts the node
+    is quarantined. `cost` weighs the step in the shortest-path search, at least 1.
+    """
+
+    name: str
+    changes: Mapping[str, tuple[str, str]]
+    requires: Condition
+    excludes: Condition
+    traits: Condition
+    where: Where
+    timeout: float
+    on_timeout: tuple[str, str] | None
+    cost: int
+    retries: int
+    handler: Handler | None = field(compare=False, repr=False, default=None)
+
+    @property
+    def doc(self) -> str:
+        """The first line of the handler's docstring: what this step does, for explain and graphs."""
+        text = (self.handler.__doc__ or "") if self.handler else ""
+        return text.strip().splitlines()[0] if text.strip() else ""
+
+    @property
+    def discovers(self) -> tuple[str, ...]:
+        """The variables that this mutation takes away from UNKNOWN."""
+        return tuple(sorted(v for v, (a, _) in self.changes.items() if a == UNKNOWN))
+
+
+def _condition(raw: Mapping[str, str | tuple[str, ...]] | None) -> Condition:
+    return {k: (v,) if isinstance(v, str) else tuple(v) for k, v in sorted((raw or {}).items())}
+
+
+def declare(
+    name: str,
+    *,
+    changes: Mapping[str, tuple[str, str]],
+    requires: Mapping[str, str | tuple[str, ...]] | None = None,
+    excludes: Mapping[str, str | tuple[str, ...]] | None = None,
+    traits: Mapping[str, str | tuple[str, ...]] | None = None,
+    where: Where = Where.HEAD,
+    timeout: float = 10.0,
+    on_timeout: tuple[str, str] | None = None,
+    cost: int = 1,
+    retries: int = 3,
+    handler: Handler | None = None,
+) -> Mutation:
+    """A Mutation from its parts. Raises DeclarationError for a declaration that could never work."""
+    if not changes:
+        raise DeclarationError(f"cannot declare mutation {name}: it changes nothing")
+    for variable, (before, after) in changes.items():
+        if before == after:
+            raise DeclarationError(f"cannot declare mutation {name}: {variable} goes from {before} to itself")
+        if requires and variable in requires:
+            raise DeclarationError(f"cannot declare mutation {name}: {variable} is changed and also required", hint="the from value is the requirement")
+    if cost < 1 or retries < 1 or timeout <= 0:
+        raise DeclarationError(f"cannot declare mutation {name}: cost and retries are at least 1, timeout is above 0 seconds")
+    return Mutation(
+        name, dict(sorted(changes.items())), _condition(requires), _condition(excludes), _condition(traits),
+        where, timeout, on_timeout, cost, retries, handler,
+    )
+
+
+def mutation(name: str, **parts: Any) -> Callable[[Handler], Mutation]:
+    """Declares the decorated handler as a mutation; the parts are those of `declare`."""
+
+    def wrap(handler: Handler) -> Mutation:
+        return declare(name, handler=handler, **parts)
+
+    return wrap
