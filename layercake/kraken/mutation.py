@@ -85,7 +85,8 @@ def declare(
         if before == after:
             raise DeclarationError(f"cannot declare mutation {name}: {variable} goes from {before} to itself")
         if requires and variable in requires:
-            raise DeclarationError(f"cannot declare mutation {name}: {variable} is changed and also required", hint="the from value is the requirement")
+            raise DeclarationError(f"cannot declare mutation {name}: {variable} is changed and also required",
+                                   hint="the from value is the requirement")
     if cost < 1 or retries < 1 or timeout <= 0:
         raise DeclarationError(f"cannot declare mutation {name}: cost and retries are at least 1, timeout is above 0 seconds")
     return Mutation(
