@@ -1,0 +1,181 @@
+"""A service's side of the module API: connects to the head, and calls the Service in the order the head says.
+
+A service process must never outlive its head: it asks the kernel for SIGKILL when its parent dies, and it stops when
+the stream ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import grpc.aio
+
+from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi import module_pb2 as pb
+from layercake.moduleapi.service import MutationRequest, Service
+
+API_VERSION = 1
+METHOD = "/layercake.module.v1.ModuleHost/Attach"
+COOKIE_VARIABLE = "LAYERCAKE_MODULE_COOKIE"
+_PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger("layercake.module")
+
+
+class _StreamLink:
+    """The Link over the stream: queues messages, sends in order."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[pb.FromService | None] = asyncio.Queue()
+
+    def discover(self, node: str, values: Mapping[str, str], why: str) -> None:
+        self.queue.put_nowait(pb.FromService(discovery=pb.Discovery(node=node, values=dict(values), why=why)))
+
+    def event(self, node: str, kind: str, text: str, *, severity: str = "info", data: Mapping[str, Any] | None = None) -> None:
+        message = pb.Event(node=node, kind=kind, severity=severity, text=text, data_json=json.dumps(dict(data or {})))
+        self.queue.put_nowait(pb.FromService(event=message))
+
+    def health(self, text: str) -> None:
+        self.queue.put_nowait(pb.FromService(health=text))
+
+    async def messages(self) -> AsyncIterator[pb.FromService]:
+        while (message := await self.queue.get()) is not None:
+            yield message
+
+
+class _Runner:
+    """Carries one service through one attachment."""
+
+    def __init__(self, service: Service, link: _StreamLink) -> None:
+        self.service = service
+        self.link = link
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def handle(self, message: pb.FromHead) -> bool:
+        """Acts on one message of the head; False when the service is to stop."""
+        kind = message.WhichOneof("kind")
+        if kind == "settings":
+            await self._start(json.loads(message.settings.json))
+        elif kind == "node_changed":
+            await self.service.node_changed(message.node_changed.node, json.loads(message.node_changed.json))
+        elif kind == "node_removed":
+            await self.service.node_removed(message.node_removed.node)
+        elif kind == "node_state":
+            await self.service.node_state(message.node_state.node, dict(message.node_state.values))
+        elif kind == "mutate":
+            self._spawn(message.mutate.id, self._mutate(message.mutate))
+        elif kind == "cancel":
+            task = self.tasks.get(message.cancel.id)
+            if task is not None:
+                task.cancel()
+        elif kind == "call":
+            self._spawn(message.call.id, self._call(message.call))
+        elif kind == "ready":
+            self.link.health("running")
+        return bool(kind != "stop")
+
+    async def _start(self, settings: Mapping[str, Any]) -> None:
+        try:
+            await self.service.start(self.link, settings)
+        except (LayercakeError, OSError) as error:
+            self.link.health(f"cannot start: {error}")
+            await asyncio.sleep(0.2)  # lets the text reach the head before the process ends
+            raise
+
+    def _spawn(self, number: int, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self.tasks[number] = task
+        task.add_done_callback(lambda _: self.tasks.pop(number, None))
+
+    async def _mutate(self, m: pb.Mutate) -> None:
+        request = MutationRequest(m.id, m.node, m.mutation, m.attempt, m.timeout_s, json.loads(m.params_json or b"{}"))
+        result = pb.MutationResult(id=m.id)
+        try:
+            result.values.update(await self.service.mutate(request))
+            result.ok = True
+        except LayercakeError as error:
+            result.error, result.hint = error.message, error.hint
+        except asyncio.CancelledError:
+            return
+        except Exception as error:  # a bug in a handler must reach the operator as a failed attempt
+            log.exception("mutation %s of %s failed unexpectedly", m.mutation, m.node)
+            result.error = f"cannot {m.mutation}: internal error, {type(error).__name__}"
+            result.hint = f"see the log of service {self.service.name}"
+        self.link.queue.put_nowait(pb.FromService(result=result))
+
+    async def _call(self, call: pb.Call) -> None:
+        answer = pb.Answer(id=call.id)
+        try:
+            answer.json = json.dumps(await self.service.call(call.method, json.loads(call.json or b"{}"))).encode()
+            answer.ok = True
+        except LayercakeError as error:
+            answer.error, answer.hint = error.message, error.hint
+        except KeyError:
+            answer.error = f"cannot call {call.method}: service {self.service.name} has no such method"
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            log.exception("call %s failed unexpectedly", call.method)
+            answer.error = f"cannot call {call.method}: internal error, {type(error).__name__}"
+        self.link.queue.put_nowait(pb.FromService(answer=answer))
+
+    async def close(self) -> None:
+        """Cancels what is under way and stops the service."""
+        for task in list(self.tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await self.service.stop()
+
+
+async def run(service: Service, socket_path: str, instance: str, cookie: str) -> None:
+    """Attaches a service to the head and serves until the head says stop or goes away."""
+    link = _StreamLink()
+    hello = pb.Hello(version=API_VERSION, service=service.name, instance=instance, cookie=cookie)
+    link.queue.put_nowait(pb.FromService(hello=hello))
+    runner = _Runner(service, link)
+    async with grpc.aio.insecure_channel(f"unix:{socket_path}") as channel:
+        attach = channel.stream_stream(
+            METHOD, request_serializer=pb.FromService.SerializeToString, response_deserializer=pb.FromHead.FromString
+        )
+        try:
+            async for message in attach(link.messages()):
+                if not await runner.handle(message):
+                    break
+        except grpc.aio.AioRpcError as error:
+            log.warning("the head went away: %s", error.details())
+        finally:
+            await runner.close()
+            link.queue.put_nowait(None)
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG)."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the head died while this service was starting")
+
+
+def main(factory: Callable[[], Service]) -> None:
+    """The main function of a service process; started by the head's service manager."""
+    parser = argparse.ArgumentParser(description="A Layercake service. The head starts it; it is of no use alone.")
+    parser.add_argument("--socket", required=True, help="the head's module socket")
+    parser.add_argument("--instance", required=True)
+    args = parser.parse_args()
+    die_with_parent()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cookie = os.environ.pop(COOKIE_VARIABLE, "")
+    try:
+        asyncio.run(run(factory(), args.socket, args.instance, cookie))
+    except (LayercakeError, OSError) as error:
+        sys.exit(str(error))
