@@ -1,0 +1,95 @@
+"""The node's identity and network, read from the kernel command line.
+
+The command line was written by the head, but it crossed the network in clear: every value is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+
+from layercake.kraken.errors import InputError
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_HEAD = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}")
+_SYNC = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}:[0-9]{1,5}")
+_TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,256}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An IP address with its prefix length; `family` is socket.AF_INET or AF_INET6."""
+
+    family: int
+    packed: bytes
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the command line says. `token` is a secret; "" and None stand for what is not given."""
+
+    node: str
+    name: str
+    mac: str
+    address: Address | None
+    gateway: Address | None
+    dns: tuple[str, ...]
+    head: str
+    sync: str
+    token: str
+
+
+def words(text: str) -> dict[str, str]:
+    """The layercake.* words of a kernel command line; a later one wins, as in the kernel. Other words are not ours."""
+    found = {}
+    for word in text.split():
+        key, separator, value = word.partition("=")
+        if key.startswith("layercake.") and separator:
+            found[key[10:]] = value
+    return found
+
+
+def _address(word: str, value: str, *, default_prefix: int | None = None) -> Address:
+    host, _, prefix = value.partition("/")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bits = 128 if family == socket.AF_INET6 else 32
+    try:
+        packed = socket.inet_pton(family, host)
+    except (OSError, ValueError):
+        raise InputError(f"cannot use layercake.{word}: {value[:64]!r} is not an IP address") from None
+    if not prefix and default_prefix is not None:
+        return Address(family, packed, bits)
+    if not re.fullmatch(r"[0-9]{1,3}", prefix) or not 0 < int(prefix) <= bits:
+        raise InputError(f"cannot use layercake.{word}: {value[:64]!r} has no prefix length from 1 to {bits}")
+    return Address(family, packed, int(prefix))
+
+
+def _checked(found: dict[str, str], word: str, pattern: re.Pattern[str], what: str) -> str:
+    value = found.get(word, "")
+    value = value.lower() if word in ("mac", "node") else value
+    if value and not pattern.fullmatch(value):
+        shown = "it" if word == "token" else repr(value[:64])
+        raise InputError(f"cannot use layercake.{word}: {shown} is not {what}")
+    return value
+
+
+def parse(text: str) -> Identity:
+    """The identity on a command line. Raises InputError that names the word which is wrong."""
+    found = words(text)
+    gateway = found.get("gateway", "")
+    return Identity(
+        node=_checked(found, "node", _UUID, "a UUID"),
+        name=_checked(found, "name", _NAME, "a host name"),
+        mac=_checked(found, "mac", _MAC, "a MAC address"),
+        address=_address("ip", found["ip"]) if found.get("ip") else None,
+        gateway=_address("gateway", gateway, default_prefix=0) if gateway else None,
+        dns=tuple(socket.inet_ntop(a.family, a.packed) for a in
+                  (_address("dns", d, default_prefix=0) for d in found.get("dns", "").split(",") if d)),
+        head=_checked(found, "head", _HEAD, "an https:// address"),
+        sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
+        token=_checked(found, "token", _TOKEN, "a token"),
+    )

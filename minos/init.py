@@ -1,0 +1,162 @@
+"""PID 1 of minOS. What it makes of an empty machine is data, listed first; then it becomes the supervisor.
+
+The root stays the initramfs, nothing is copied: it is bind-mounted onto itself and moved over "/". After that it is an
+ordinary mount with a parent, so pivot_root(2), which refuses the bare rootfs with EINVAL, works for the containers.
+They are better for it than with `crun --no-pivot`: pivoting lets go of the node's mounts, whereas moving the root
+leaves a copy of every mount inside each container, and an old image's loop device could not be freed while a newer
+container runs.
+
+The network comes from the kernel command line: another DHCP round would cost seconds and find the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from layercake.kraken.errors import LayercakeError
+from minos import cmdline, netlink, supervisor, syscalls
+
+RUN = "/run/layercake"
+MODULES = "/usr/lib/minos/modules"
+
+DIRECTORIES = (("/dev/pts", 0o755), ("/dev/shm", 0o1777), (RUN, 0o755))  # noqa: S108 (on the node /dev/shm is made here)
+
+NSD = syscalls.MS_NOSUID | syscalls.MS_NODEV
+NSDX = NSD | syscalls.MS_NOEXEC
+
+EARLY_MOUNTS = (
+    ("proc", "/proc", "proc", NSDX, ""),
+    ("sysfs", "/sys", "sysfs", NSDX, ""),
+    ("devtmpfs", "/dev", "devtmpfs", syscalls.MS_NOSUID, "mode=755"),
+    ("tmpfs", "/run", "tmpfs", NSD, "mode=755,size=90%"),  # images live here; pages are only used when written
+)
+LATE_MOUNTS = (
+    ("devpts", "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=620,gid=5,ptmxmode=666"),
+    ("tmpfs", "/dev/shm", "tmpfs", NSD, "mode=1777"),  # noqa: S108 (mounted here, by PID 1)
+    ("cgroup2", "/sys/fs/cgroup", "cgroup2", NSDX, ""),
+)
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/root", "TERM": "linux", "LC_ALL": "C.UTF-8"}
+
+
+def say(text: str) -> None:
+    """A line on the console, with the seconds since the kernel started."""
+    print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201 (the console is our output)
+
+
+def become_root() -> None:
+    """Makes the initramfs a mount with a parent; see the top of this file."""
+    syscalls.mount("/", "/mnt", "", syscalls.MS_BIND)
+    os.chdir("/mnt")
+    syscalls.mount(".", "/", "", syscalls.MS_MOVE)
+    os.chroot(".")
+    os.chdir("/")
+
+
+def load_modules() -> int:
+    """Loads the modules that the builder chose, in its order; a missing piece is said and survived."""
+    names = Path(MODULES, "load").read_text().split()
+    for name in names:
+        try:
+            syscalls.load_module(f"{MODULES}/{name}.ko")
+        except OSError as error:
+            say(f"cannot load module {name}: {error.strerror}")
+    return len(names)
+
+
+def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
+    """The interface with this MAC; without a MAC the first one that is not loopback. "" if there is none (yet)."""
+    for directory in sorted(root.iterdir()):
+        address = (directory / "address").read_text().strip()
+        if directory.name != "lo" and address == (mac or address):
+            return directory.name
+    return ""
+
+
+def find_interface(mac: str, timeout: float) -> str:
+    """Waits for the network card: its driver may still be probing."""
+    deadline = time.monotonic() + timeout
+    while not (found := interface_with(mac)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def set_up_network(identity: cmdline.Identity) -> str:
+    """Brings up loopback and the boot interface; returns what to say on the console. Raises LayercakeError or OSError."""
+    import socket
+
+    link = netlink.Netlink()
+    try:
+        link.ask(netlink.link_up(socket.if_nametoindex("lo"), link.next()), "bring up lo")
+        if identity.address is None:
+            return "no layercake.ip on the command line: no network"
+        name = find_interface(identity.mac, 10.0)
+        if not name:
+            return f"no network card with MAC {identity.mac}: is its driver in minos.img (--modules)?"
+        index = socket.if_nametoindex(name)
+        link.ask(netlink.link_up(index, link.next()), f"bring up {name}")
+        address = identity.address
+        link.ask(netlink.new_address(index, address.family, address.packed, address.prefix, link.next()), f"give {name} its address")
+        if identity.gateway:
+            link.ask(netlink.default_route(index, identity.gateway.family, identity.gateway.packed, link.next()), "set the default route")
+    finally:
+        link.close()
+    Path("/etc/resolv.conf").write_text("".join(f"nameserver {server}\n" for server in identity.dns))
+    return f"{name} {socket.inet_ntop(address.family, address.packed)}/{address.prefix}"
+
+
+def attempt(what: str, step: object, *arguments: object) -> object:
+    """Runs one step of the start; a failure is said on the console and survived, so that a person can look at the machine."""
+    try:
+        return step(*arguments) if callable(step) else None
+    except (OSError, LayercakeError) as error:
+        say(f"cannot {what}: {error}")
+        return None
+
+
+def prepare() -> cmdline.Identity | None:
+    """Everything up to the supervisor. Returns the node's identity, None if the command line is unusable."""
+    become_root()
+    os.umask(0o022)
+    for entry in EARLY_MOUNTS:
+        attempt(f"mount {entry[1]}", syscalls.mount, *entry)
+    say(f"init: Python {sys.version.split()[0]}, kernel {os.uname().release}")
+    for path, mode in DIRECTORIES:
+        Path(path).mkdir(mode=mode, exist_ok=True)
+    for entry in LATE_MOUNTS:
+        attempt(f"mount {entry[1]}", syscalls.mount, *entry)
+    loaded = attempt("load modules", load_modules)
+    say(f"init: {loaded} modules loaded")
+    identity = attempt("read the kernel command line", cmdline.parse, Path("/proc/cmdline").read_text())
+    if not isinstance(identity, cmdline.Identity):
+        return None
+    if identity.name:
+        attempt("set the host name", syscalls.set_hostname, identity.name)
+    network = attempt("set up the network", set_up_network, identity)
+    say(f"init: network {network or 'failed'}")
+    return identity
+
+
+def agent() -> None:
+    """The agent's process; imported only here, so that PID 1 stays small."""
+    from layercake.node.main import main_on_node
+
+    main_on_node(RUN)
+
+
+def main() -> None:
+    """/init. Never returns: PID 1 that exits is a kernel panic."""
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
+    try:
+        identity = prepare()
+    except Exception as error:  # noqa: BLE001 (PID 1 must live; whatever it was is on the console)
+        say(f"cannot start minOS: {error!r}")
+        identity = None
+    if identity is None or not identity.node or not identity.head:
+        say("init: no layercake.node and layercake.head on the command line: no agent, supervising only")
+        supervisor.Supervisor(RUN, None, say=say, init=True).run()
+    supervisor.Supervisor(RUN, agent, say=say, init=True).run()

@@ -1,0 +1,86 @@
+"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and a default route.
+
+In-process, because each `ip` command costs a fork and an exec, which a boot on an emulated processor feels.
+The messages are built by pure functions; `Netlink` sends them and checks the acknowledgements.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from layercake.kraken.errors import OperationFailed
+
+RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE = 16, 20, 24
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 0x1, 0x4, 0x100, 0x400
+NLMSG_ERROR = 2
+IFF_UP = 1
+RTA_OIF, RTA_GATEWAY = 4, 5
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One routing attribute, padded to four bytes."""
+    return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+
+
+def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    """A netlink message with its header."""
+    return struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ACK | flags, sequence, 0) + body
+
+
+def link_up(index: int, sequence: int) -> bytes:
+    """Sets IFF_UP."""
+    return message(RTM_NEWLINK, 0, sequence, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, IFF_UP, IFF_UP))
+
+
+def new_address(index: int, family: int, packed: bytes, prefix: int, sequence: int) -> bytes:
+    """Adds an address; IPv6 duplicate address detection is left out (flag NODAD), the head has assigned the address."""
+    flags = 0x02 if family == socket.AF_INET6 else 0
+    body = struct.pack("=BBBBI", family, prefix, flags, 0, index) + attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
+    return message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
+
+
+def default_route(index: int, family: int, gateway: bytes, sequence: int) -> bytes:
+    """A default route (table main, protocol boot, scope universe, unicast)."""
+    body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 254, 3, 0, 1, 0)
+    body += attribute(RTA_GATEWAY, gateway) + attribute(RTA_OIF, struct.pack("=i", index))
+    return message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
+
+
+def error_of(reply: bytes, sequence: int) -> int | None:
+    """The errno in an acknowledgement (0 is success), None if the reply answers another request."""
+    if len(reply) < 20:
+        return None
+    _, kind, _, got, _ = struct.unpack_from("=IHHII", reply)
+    if kind != NLMSG_ERROR or got != sequence:
+        return None
+    (code,) = struct.unpack_from("=i", reply, 16)
+    return -int(code)
+
+
+class Netlink:
+    """A netlink socket; one request at a time."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+        self._socket.settimeout(5)
+        self._sequence = 0
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def next(self) -> int:
+        """The next sequence number."""
+        self._sequence += 1
+        return self._sequence
+
+    def ask(self, data: bytes, what: str) -> None:
+        """Sends one message and waits for its acknowledgement. Raises OperationFailed."""
+        self._socket.send(data)
+        while (code := error_of(self._socket.recv(65536), self._sequence)) is None:
+            pass
+        if code:
+            raise OperationFailed(f"cannot {what}: {os.strerror(code)}")

@@ -1,0 +1,196 @@
+"""Starts the agent, restarts it when it dies, and reaps everything.
+
+`crun create` leaves a container's init to the nearest subreaper: that is this process, so only it learns how containers
+ended. It writes each orphan's status to RUN/exits/PID, where the agent, also one that was restarted, finds it. A dead
+agent never stops the images: they are this process's children, not the agent's.
+
+As PID 1 it ignores requests to stop. On a host (`python -m minos.supervisor --run DIR -- AGENT-ARGUMENTS`), SIGTERM
+stops the agent and leaves the containers unless --stop-containers is given.
+
+The agent is forked from this interpreter, without a second start of Python; it imports its own modules after the fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from minos import syscalls
+
+BACKOFF_FIRST, BACKOFF_MAX = 0.2, 30.0
+STEADY = 60.0
+"""An agent that ran this many seconds was healthy: its next death starts the back-off anew."""
+KEEP_EXITS = 512
+SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+
+
+def backoff(deaths: int) -> float:
+    """Seconds to wait before the agent's next start, after `deaths` quick deaths in a row (at least 1)."""
+    return float(min(BACKOFF_FIRST * 2 ** min(deaths - 1, 16), BACKOFF_MAX))
+
+
+def describe(status: int) -> str:
+    """A wait status in words."""
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit status {os.waitstatus_to_exitcode(status)}"
+
+
+class Supervisor:
+    """One agent and its orphans. `agent` runs in the forked child; None supervises only."""
+
+    def __init__(self, run: str, agent: Callable[[], None] | None, *, say: Callable[[str], None], init: bool = False,
+                 stop_containers: bool = False) -> None:
+        self.run_dir = Path(run)
+        self.exits = self.run_dir / "exits"
+        self.agent = agent
+        self.say = say
+        self.init = init
+        self.stop_containers = stop_containers
+        self.agent_pid = 0
+        self.deaths = 0
+        self.started = 0.0
+        self.stopping = False
+        self._kept: deque[str] = deque()
+
+    def run(self) -> None:
+        """Runs until told to stop (never, as PID 1), then exits the process."""
+        self.exits.mkdir(parents=True, exist_ok=True)
+        if not self.init:
+            syscalls.set_child_subreaper()
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        start_at = time.monotonic() if self.agent else float("inf")
+        while not (self.stopping and not self.agent_pid):
+            now = time.monotonic()
+            if not self.agent_pid and now >= start_at:
+                self._start()
+                start_at = float("inf")
+            wait = max(0.0, min(start_at - now, 3600.0)) if not self.agent_pid else 3600.0
+            received = signal.sigtimedwait(SIGNALS, wait)
+            if received and received.si_signo != signal.SIGCHLD:
+                self._asked_to_stop()
+            if self._reap() and not self.stopping:
+                start_at = time.monotonic() + backoff(self.deaths)
+        if self.stop_containers:
+            self._stop_containers()
+        (self.run_dir / "agent.pid").unlink(missing_ok=True)
+        sys.exit(0)
+
+    def _start(self) -> None:
+        """Forks the agent."""
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                if self.agent:
+                    self.agent()
+                status = 0
+            except SystemExit as stop:
+                status = stop.code if isinstance(stop.code, int) else 1
+            except BaseException:  # noqa: BLE001 (the last place that can show it)
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        self.agent_pid = child
+        self.started = time.monotonic()
+        _write(self.run_dir / "agent.pid", f"{child}\n")
+
+    def _asked_to_stop(self) -> None:
+        if self.init:
+            self.say("supervisor: PID 1 does not stop; use poweroff -f or reboot -f")
+            return
+        self.stopping = True
+        if self.agent_pid:
+            os.kill(self.agent_pid, signal.SIGTERM)
+
+    def _reap(self) -> bool:
+        """Collects all that ended; returns whether the agent did."""
+        agent_ended = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return agent_ended
+            if pid == 0:
+                return agent_ended
+            if pid == self.agent_pid:
+                self._agent_died(status)
+                agent_ended = True
+            else:
+                self._record(pid, status)
+
+    def _agent_died(self, status: int) -> None:
+        lasted = time.monotonic() - self.started
+        self.deaths = 1 if lasted >= STEADY else self.deaths + 1
+        self.agent_pid = 0
+        if not self.stopping:
+            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), again in {backoff(self.deaths):.1f} s")
+
+    def _record(self, pid: int, status: int) -> None:
+        """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never containers."""
+        name = str(pid)
+        if name in self._kept:
+            self._kept.remove(name)
+        self._kept.append(name)
+        try:
+            _write(self.exits / name, f"{status}\n")
+            while len(self._kept) > KEEP_EXITS:
+                (self.exits / self._kept.popleft()).unlink(missing_ok=True)
+        except OSError as error:
+            self.say(f"supervisor: cannot record how process {pid} ended: {error}")
+
+    def _stop_containers(self) -> None:
+        """Ends every orphan that is left, the containers' inits among them, and collects them."""
+        import json
+
+        pids = []
+        for file in (self.run_dir / "images").glob("*.json"):
+            pid = json.loads(file.read_text()).get("pid", 0)
+            if pid > 1:
+                pids.append(pid)
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                self.say(f"supervisor: container process {pid} was gone already")
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a small file in one step: readers see the old content or the new, nothing between."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def main(arguments: list[str]) -> None:
+    """`[--run DIR] [--stop-containers] -- AGENT-ARGUMENTS`."""
+    own, _, rest = "\0".join(arguments).partition("\0--\0") if "--" in arguments else ("\0".join(arguments), "", "")
+    given = own.split("\0")
+    if "--run" not in given:
+        sys.exit("usage: python -m minos.supervisor --run DIR [--stop-containers] -- AGENT-ARGUMENTS")
+    run = given[given.index("--run") + 1]
+
+    def agent() -> None:
+        from layercake.node.main import main as agent_main
+
+        agent_main(rest.split("\0"))
+
+    def say(text: str) -> None:
+        print(f"minos: {text}", flush=True)  # noqa: T201 (the console is our output)
+
+    Supervisor(run, agent, say=say, stop_containers="--stop-containers" in given).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
