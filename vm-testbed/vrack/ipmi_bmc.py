@@ -1,0 +1,60 @@
+"""What ipmi_sim needs to be one node's BMC. Plain text made from facts; starting it is the hypervisor's work."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from vrack.spec import USERNAME
+
+# One management controller with a System Event Log and one temperature sensor (a threshold sensor named CPUTemp, degrees C).
+_EMULATOR = """\
+mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0xbf 0x1291 0xf02 persist_sdr
+sel_enable 0x20 1000 0x0a
+sensor_add 0x20 0 1 1 1
+sensor_set_value 0x20 0 1 0x2d 0
+sensor_set_threshold 0x20 0 1 settable 111000 0x0 0x0 0x0 0x50 0x5a 0x64
+sensor_set_event_support 0x20 0 1 enable scanning per-state \\
+    000111111000000 000111111000000 000111111000000 000111111000000
+main_sdr_add 0x20 \\
+    0x00 0x00 0x51 0x01 0x32   0x20 0x00 0x01 0x03 0x01 0x67 0x48 0x01 0x01 0xc0 \\
+    0x7f 0xc0 0x7f 0x3f 0x3f   0x00 0x01 0x00 0x00 0x01 0x00 0x00 0x00 0x00 0x00 \\
+    0x00 0x20 0x40 0x10 0xff 0x00   0x64 0x5a 0x50 0x00 0x00 0x00 0x01 0x01 0x00 0x00 \\
+    0x00 0xc7 'C' 'P' 'U' 'T' 'e' 'm' 'p'
+mc_enable 0x20
+"""
+
+
+def write_config(directory: Path, name: str, address: str, port: int, password: str, chassis: Sequence[str]) -> list[str]:
+    """Writes the configuration into `directory` and returns the argv that runs the BMC.
+
+    `chassis` is the program that ipmi_sim calls to switch the machine. The state directory is emptied: sensor records that an
+    earlier run left there pile up. The configuration holds the password, so only its owner may read it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    state = directory / "state"
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir()
+    lan = directory / "lan.conf"
+    lan.touch(mode=0o600)
+    lan.write_text("\n".join([
+        f'name "{name}"',
+        "set_working_mc 0x20",
+        "  startlan 1",
+        f"    addr {address} {port}",
+        "    priv_limit admin",
+        *(f"    allowed_auths_{role} none md2 md5 straight" for role in ("callback", "user", "operator", "admin")),
+        f"    guid {uuid.uuid5(uuid.NAMESPACE_OID, name + address).hex}",
+        "  endlan",
+        f'  chassis_control "{shlex.join(chassis)}"',
+        "  startnow false",
+        f'  user 2 true "{USERNAME}" "{password}" admin 10 none md2 md5 straight',
+        "",
+    ]))
+    emulator = directory / "bmc.emu"
+    emulator.write_text(_EMULATOR)
+    return ["ipmi_sim", "-c", str(lan), "-f", str(emulator), "-s", str(state), "-n"]

@@ -1,0 +1,89 @@
+"""QEMU's command line for one machine, and whether KVM can be used."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from vrack.spec import Firmware, NicRom, VmSpec
+
+QEMU = "qemu-system-x86_64"
+OVMF_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
+OVMF_VARS = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
+
+# mov al, 0x10; mov dx, 0xf4; out dx, al; hlt: tells isa-debug-exit to end QEMU with status 0x10 << 1 | 1.
+_PROBE_SECTOR = b"\xb0\x10\xba\xf4\x00\xee\xf4".ljust(510, b"\0") + b"\x55\xaa"
+_PROBE_STATUS = 0x10 << 1 | 1
+_PROBE_LIMIT_S = 3.0
+
+
+def probe_boots(accel: str, limit_s: float = _PROBE_LIMIT_S) -> bool:
+    """Whether a machine under this accelerator gets through its firmware and runs a boot sector within `limit_s` seconds.
+
+    That /dev/kvm opens proves nothing: nested virtualisation may be half there, and then the first exit hangs or aborts.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".img") as disk:
+        disk.write(_PROBE_SECTOR)
+        disk.flush()
+        argv = [QEMU, "-M", "pc", "-accel", accel, "-m", "32", "-display", "none", "-nodefaults", "-no-user-config",
+                "-drive", f"if=floppy,format=raw,file={disk.name}", "-boot", "a", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]
+        try:
+            done = subprocess.run(argv, timeout=limit_s, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        except subprocess.TimeoutExpired:
+            return False
+    return done.returncode == _PROBE_STATUS
+
+
+@functools.cache
+def pick_accel(wanted: str = "") -> str:
+    """"kvm" if a probe boot works under it, else "tcg". `wanted` (or the variable VRACK_ACCEL) decides without a probe."""
+    wanted = wanted or os.environ.get("VRACK_ACCEL", "")
+    if wanted:
+        return wanted
+    return "kvm" if Path("/dev/kvm").exists() and probe_boots("kvm") else "tcg"
+
+
+def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[str]:
+    """The argv that runs the machine; its files live in `directory`. QMP is on standard input and output.
+
+    The console is opened for appending, so that the file tells the story over all boots. SeaBIOS tries again 5 s after a boot
+    failed; OVMF goes through its boot entries again by itself.
+    """
+    rom = ",romfile=" if node.nic_rom is NicRom.FIRMWARE else ""
+    argv = [
+        QEMU, "-name", node.name, "-uuid", node.uuid, "-M", "q35,graphics=off",
+        *(("-accel", "kvm", "-cpu", "host") if accel == "kvm" else ("-accel", "tcg,thread=multi", "-cpu", "max")),
+        "-m", str(node.memory_mib), "-display", "none", "-nodefaults", "-no-user-config",
+        "-chardev", f"file,id=console,path={directory / 'console.log'},append=on", "-serial", "chardev:console",
+        "-qmp", "stdio",
+        "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
+        "-device", f"virtio-net-pci,netdev=net0,mac={node.mac},bootindex=1{rom}",
+        "-boot", "reboot-timeout=5000",
+    ]
+    if node.firmware is Firmware.UEFI:
+        argv += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF_CODE}",
+                 "-drive", f"if=pflash,format=raw,unit=1,file={directory / 'vars.fd'}"]
+    return argv
+
+
+def prepare_files(node: VmSpec, directory: Path) -> None:
+    """Makes what the machine needs on disk: an empty console file, and for UEFI a variable store of its own."""
+    (directory / "console.log").touch()
+    if node.firmware is Firmware.UEFI:
+        shutil.copyfile(OVMF_VARS, directory / "vars.fd")
+
+
+def missing_tools(nodes: tuple[VmSpec, ...]) -> Mapping[str, str]:
+    """{what is missing: the package that has it} for these machines."""
+    wanted = {QEMU: "qemu-system-x86", "ip": "iproute2", "nsenter": "util-linux"}
+    if any(node.bmc.value == "ipmi" for node in nodes):
+        wanted["ipmi_sim"] = "openipmi"
+    missing = {tool: package for tool, package in wanted.items() if shutil.which(tool) is None}
+    if any(node.firmware is Firmware.UEFI for node in nodes) and not OVMF_CODE.exists():
+        missing[str(OVMF_CODE)] = "ovmf"
+    return missing
