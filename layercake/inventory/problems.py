@@ -1,0 +1,84 @@
+"""Mistakes in an inventory: each with its place, all reported at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from layercake.kraken.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place in a file. Line and column count from 1, as editors do."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake. `hint` says what to write instead, or is empty. Never holds the value of a password."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        hint = f" (hint: {self.hint})" if self.hint else ""
+        return f"{self.file}:{self.line}:{self.column}: {self.message}{hint}"
+
+    def to_record(self) -> dict[str, object]:
+        """JSON-ready, as the API's `problems` list has it."""
+        return {"file": self.file, "line": self.line, "column": self.column, "message": self.message, "hint": self.hint}
+
+
+class InventoryErrors(InputError):
+    """An inventory with mistakes; `problems` holds all of them, in the order of the file."""
+
+    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(sorted(problems, key=lambda p: (p.line, p.column)))
+        count = len(self.problems)
+        super().__init__(f"cannot use inventory {file}: {count} mistake{'' if count == 1 else 's'}",
+                         hint="nothing was changed; correct the places listed and try again")
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  {p}" for p in self.problems)])
+
+
+class Problems:
+    """Collects the mistakes of one file while the reading goes on."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Problem] = []
+
+    def add(self, mark: Mark, message: str, hint: str = "") -> None:
+        """Notes a mistake. The same one at the same place is noted once (an anchor is read once for each alias)."""
+        problem = Problem(self.file, mark.line, mark.column, message, hint)
+        if problem not in self.found[-50:]:
+            self.found.append(problem)
+
+    def raise_if_any(self) -> None:
+        """Raises InventoryErrors when there was a mistake."""
+        if self.found:
+            raise InventoryErrors(self.file, self.found)
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A hint with the valid name closest to `name`; all of them when none is close and they are few."""
+    valid = sorted(set(choices))
+    close = difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.6) if len(name) < 100 else []
+    if close:
+        return f"did you mean {close[0]}?"
+    if not valid:
+        return ""
+    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
+
+
+def show(text: str, limit: int = 60) -> str:
+    """Hostile text made safe for a message: quoted, escaped, cut."""
+    return repr(text if len(text) <= limit else text[:limit] + "...")

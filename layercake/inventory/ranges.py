@@ -1,0 +1,103 @@
+"""Node ranges in ClusterShell's syntax: n[0-3,7], rack[1-2]n[01-16], @group, n[0-9]!n3.
+
+ClusterShell materialises a range when it parses it, so the size is worked out here first: `n[0-999999999]` in a
+request must not eat the head's memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
+
+from layercake.inventory.problems import nearest, show
+from layercake.kraken.errors import InputError
+
+MAX_NODES = 65536
+MAX_TEXT = 64 * 1024
+SYNTAX = "write a name (n0), a range (n[0-3,7]), a list (n0,n4), a group (@ipmi) or @all"
+
+_ALLOWED = re.compile(r"[A-Za-z0-9.\-\[\],/@!&^_]+")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?:/([1-9][0-9]{0,8}))?)?")
+_GROUP = re.compile(r"@([A-Za-z0-9._-]*)")
+
+
+def names_of(text: str) -> list[str]:
+    """The names that a range spells out, sorted as ClusterShell does (n2 before n10); groups are not allowed.
+
+    Raises InputError for bad syntax or more than MAX_NODES names. Whether the nodes exist is not looked at.
+    """
+    _check(text)
+    if "@" in text:
+        raise InputError(f"cannot use node range {show(text)}: a group has no place here", hint="write a name or a range (n[0-3])")
+    return _parse(text, RESOLVER_NOGROUP)
+
+
+def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]] | None = None) -> list[str]:
+    """The names of known nodes that a range stands for; @all is every known node.
+
+    Raises InputError for bad syntax, an unknown group or node (with the nearest valid name), or no node at all.
+    """
+    _check(text)
+    members = {"all": set(known), **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"}}
+    for group in _GROUP.findall(text):
+        if group not in members:
+            raise InputError(f"cannot use node range {show(text)}: there is no group {show(group)}", hint=nearest(group, members))
+    resolver = GroupResolver(GroupSource("inventory", {g: ",".join(sorted(nodes)) for g, nodes in members.items()}))
+    names = _parse(text, resolver)
+    valid = set(known)
+    unknown = [name for name in names if name not in valid]
+    if unknown:
+        more = f" and {len(unknown) - 1} more of this range" if len(unknown) > 1 else ""
+        raise InputError(f"cannot use node range {show(text)}: there is no node {unknown[0]}{more}",
+                         hint=nearest(unknown[0], valid))
+    if not names:
+        raise InputError(f"cannot use node range {show(text)}: it names no node", hint=SYNTAX)
+    return names
+
+
+def fold(names: Iterable[str]) -> str:
+    """The short form of a list of names: n0,n1,n2 -> n[0-2]."""
+    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
+
+
+def _parse(text: str, resolver: object) -> list[str]:
+    try:
+        return [str(name) for name in NodeSet(text, resolver=resolver)]
+    except (NodeSetException, GroupResolverError, ValueError) as error:
+        raise InputError(f"cannot use node range {show(text)}: {_reason(error)}", hint=SYNTAX) from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error).replace('"', "").strip() or type(error).__name__
+
+
+def _check(text: str) -> None:
+    if not text.strip() or len(text) > MAX_TEXT:
+        raise InputError(f"cannot use node range {show(text)}: it is {'too long' if text.strip() else 'empty'}", hint=SYNTAX)
+    if not _ALLOWED.fullmatch(text):
+        odd = next(c for c in text if not _ALLOWED.fullmatch(c))
+        raise InputError(f"cannot use node range {show(text)}: {show(odd)} may not stand in it", hint=SYNTAX)
+    total = 0
+    for part in re.split(r"[,!&^](?![^\[]*\])", text):
+        size = 1
+        for inside in _BRACKET.findall(part):
+            size *= sum(_span(text, item) for item in inside.split(","))
+        total += size
+        if total > MAX_NODES:
+            raise InputError(f"cannot use node range {show(text)}: more than {MAX_NODES} names")
+
+
+def _span(text: str, item: str) -> int:
+    found = _SPAN.fullmatch(item)
+    if not found:
+        raise InputError(f"cannot use node range {show(text)}: {show(item)} is not a number or a span like 0-3", hint=SYNTAX)
+    first, last, step = found.groups()
+    if last is None:
+        return 1
+    if int(last) < int(first):
+        raise InputError(f"cannot use node range {show(text)}: {item} counts down", hint=f"write {last}-{first}")
+    return (int(last) - int(first)) // int(step or 1) + 1

@@ -1,0 +1,111 @@
+"""Secrets by reference: {file: PATH} or {env: NAME}. Resolved only on the head, at use.
+
+The reference is what is stored, shown and compared; the value lives in a Secret, whose repr hides it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from layercake.kraken.errors import InputError
+
+MAX_SECRET = 4096
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+class Secret:
+    """A secret value. Printing, formatting or pickling it never gives it away; `reveal` does."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value, for the call that needs it. Never log it, never put it on a command line."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self._value))
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret is not pickled")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """Where a secret is: exactly one of an absolute path or the name of a variable in the head's environment."""
+
+    file: str | None = None
+    env: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.file is None) == (self.env is None):
+            raise InputError("cannot use secret reference: it needs exactly one of file and env")
+
+    def __str__(self) -> str:
+        return f"file {self.file}" if self.file is not None else f"environment variable {self.env}"
+
+    def to_record(self) -> dict[str, str]:
+        """{"file": PATH} or {"env": NAME}."""
+        return {"file": self.file} if self.file is not None else {"env": self.env or ""}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, str]) -> SecretRef:
+        """The reference that `to_record` wrote. Raises InputError if it is not one."""
+        return cls(file=record.get("file"), env=record.get("env"))
+
+
+def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: Callable[[str], None] | None = None) -> Secret:
+    """Reads the secret. One line break at the end is not part of it.
+
+    `warn` hears when the file is open to others (mode beyond 0600); that is a warning and not an error, so that a
+    head comes up after a careless chmod. Raises InputError when the secret is missing, empty or not text.
+    """
+    if ref.env is not None:
+        value = (os.environ if environ is None else environ).get(ref.env, "")
+        if not value:
+            raise InputError(f"cannot read secret: {ref} is not set", hint="set it in the environment of `layercake serve`")
+        return Secret(value)
+    path = Path(ref.file or "")
+    try:
+        # O_NONBLOCK: a FIFO in the file's place must not hang the head.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise InputError(f"cannot read secret {path}: {error.strerror}", hint="it must exist on the head, mode 0600") from error
+    with os.fdopen(descriptor, "rb") as stream:
+        facts = os.fstat(stream.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise InputError(f"cannot read secret {path}: not a regular file")
+        if facts.st_mode & 0o077 and warn is not None:
+            warn(f"secret {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o}); chmod 600 {path}")
+        data = stream.read(MAX_SECRET + 1)
+    return Secret(_text(path, data))
+
+
+def _text(path: Path, data: bytes) -> str:
+    if len(data) > MAX_SECRET:
+        raise InputError(f"cannot read secret {path}: longer than {MAX_SECRET} bytes")
+    try:
+        value = data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read secret {path}: not UTF-8 text") from None
+    if not value or "\n" in value or "\0" in value:
+        raise InputError(f"cannot read secret {path}: it must be one line that is not empty")
+    return value
