@@ -1,0 +1,279 @@
+"""What a DHCP packet gets: a reply, or a reason why not. Pure: packet, node table, windows and the time are arguments.
+
+Every address is a reservation, so it is settled when it is offered; two clients that ask at the same instant cannot be
+offered one address (iPXE that is NAKed for that gives up for good). A known node gets its address at any time, but a boot
+program only while its boot window is open: firmware without an answer goes on to the next boot device or tries again, which
+is what a node should do that nobody wants booted.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from pxe import dhcp_packet as dhcp
+from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.nodes import Firmware, Node, Nodes, mac_text
+from pxe.notes import Note
+from pxe.settings import Settings, packed
+from pxe.windows import Step, Windows
+
+BIOS_NBP = "undionly.kpxe"
+UEFI_NBP = "snponly.efi"
+_PXE, _HTTP = b"PXEClient", b"HTTPClient"
+# iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option 175, suboption 176 (no-pxedhcp).
+_NO_PXEDHCP = b"\xb0\x01\x01"
+_STEP_EVERY_S = 1.0
+_IGNORED_EVERY_S = 10.0
+_STRANGER_EVERY_S = 60.0
+
+
+class Client(enum.Enum):
+    """What asks. The value is what people read."""
+
+    SYSTEM = "operating system"
+    BIOS = "BIOS PXE"
+    UEFI = "UEFI PXE"
+    UEFI_HTTP = "UEFI HTTP Boot"
+    IPXE = "iPXE"
+    OTHER = "firmware of an architecture without a boot program"
+
+
+class Outcome(enum.Enum):
+    """What became of a packet; the value is the name of its counter."""
+
+    OFFERED = "offered"
+    ACKED = "acked"
+    NAKED = "naked"
+    RELEASED = "released"
+    DECLINED = "declined"
+    UNKNOWN_MAC = "unknown-mac"
+    NOT_ARMED = "not-armed"
+    NO_PROGRAM = "no-program"
+    OTHER_SERVER = "other-server"
+    NOT_FOR_US = "not-for-us"
+
+
+class Way(enum.Enum):
+    """How a reply reaches its client (RFC 2131 section 4.1)."""
+
+    RELAY = "to the relay agent"
+    BROADCAST = "to everyone on the link"
+    UNICAST = "to an address that the client already answers for"
+    FRAME = "in a frame to the client's MAC: it has no address yet and does not answer ARP"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome; with a reply also the way and the four bytes of the address it goes to."""
+
+    outcome: Outcome
+    reply: DhcpPacket | None = None
+    way: Way = Way.BROADCAST
+    address: bytes = b"\xff\xff\xff\xff"
+    notes: tuple[Note, ...] = ()
+
+
+class Network:
+    """What the replies of one network have in common, packed once."""
+
+    def __init__(self, settings: Settings) -> None:
+        lease = settings.lease_s
+        self.server = packed(settings.address)
+        self.server_text = settings.address
+        self.http_base = settings.http_base
+        self.mask_options: dict[int, bytes] = {dhcp.SUBNET_MASK: settings.network.netmask.packed}
+        if settings.gateway:
+            self.mask_options[dhcp.ROUTER] = packed(settings.gateway)
+        if settings.dns:
+            self.mask_options[dhcp.DNS] = b"".join(packed(server) for server in settings.dns)
+        self.lease_options: dict[int, bytes] = {
+            dhcp.LEASE_TIME: lease.to_bytes(4, "big"),
+            dhcp.RENEWAL_TIME: (lease // 2).to_bytes(4, "big"),
+            dhcp.REBINDING_TIME: (lease * 7 // 8).to_bytes(4, "big"),
+        }
+
+
+def _user_classes(value: bytes) -> list[bytes]:
+    """The classes in option 77: RFC 3004 has a length byte before each, iPXE sends its name bare."""
+    classes, at = [value], 0
+    while at < len(value):
+        length = value[at]
+        classes.append(value[at + 1:at + 1 + length])
+        at += 1 + length
+    return classes
+
+
+def architecture(packet: DhcpPacket) -> int | None:
+    """The first architecture of option 93 (RFC 4578), or the one in the vendor class, or None."""
+    value = packet.options.get(dhcp.CLIENT_ARCH, b"")
+    if len(value) >= 2:
+        return int.from_bytes(value[:2], "big")
+    parts = packet.options.get(dhcp.VENDOR_CLASS, b"").split(b":")
+    if parts[0] in (_PXE, _HTTP) and parts[1:2] == [b"Arch"] and len(parts) > 2 and len(parts[2]) == 5 and parts[2].isdigit():
+        return int(parts[2])
+    return None
+
+
+def client_of(packet: DhcpPacket) -> Client:
+    """Whether firmware asks or a running system, and which kind of firmware."""
+    options = packet.options
+    arch = architecture(packet)
+    if dhcp.IPXE in options or b"iPXE" in _user_classes(options.get(dhcp.USER_CLASS, b"")):
+        return Client.IPXE if arch in (None, 0, 7, 9, 16) else Client.OTHER
+    vendor = options.get(dhcp.VENDOR_CLASS, b"")
+    if not vendor.startswith((_PXE, _HTTP)) and dhcp.CLIENT_ARCH not in options:
+        return Client.SYSTEM
+    if arch is None or arch == 0:
+        return Client.BIOS
+    if arch in (7, 9):
+        return Client.UEFI
+    return Client.UEFI_HTTP if arch == 16 else Client.OTHER
+
+
+def _program(client: Client, mac: bytes, net: Network) -> tuple[bytes, str, dict[int, bytes]]:
+    """siaddr, file and options that tell a client what to fetch."""
+    if client is Client.IPXE:
+        return net.server, f"{net.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
+    if client is Client.UEFI_HTTP:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
+        return dhcp.NO_ADDRESS, f"{net.http_base}/{UEFI_NBP}", {dhcp.VENDOR_CLASS: _HTTP}
+    return net.server, BIOS_NBP if client is Client.BIOS else UEFI_NBP, {dhcp.TFTP_SERVER: net.server_text.encode()}
+
+
+def _echoed(packet: DhcpPacket) -> dict[int, bytes]:
+    """What goes back as it came: client id (RFC 6842), machine id (RFC 4578), and last the relay's own (RFC 3046 2.2)."""
+    return {c: packet.options[c] for c in (dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT) if c in packet.options}
+
+
+def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Network) -> DhcpPacket:
+    options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: net.server}
+    siaddr, file, informed = dhcp.NO_ADDRESS, b"", packet.message_type == MessageType.INFORM
+    if kind is MessageType.NAK:
+        options[dhcp.MESSAGE] = b"not the address of this node"
+    else:
+        if not informed:  # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
+            options |= net.lease_options
+        options |= net.mask_options
+        options[dhcp.HOST_NAME] = node.name.encode()
+        if client is not Client.SYSTEM:
+            siaddr, name, more = _program(client, packet.mac, net)
+            file = name.encode()
+            options[dhcp.BOOT_FILE] = file
+            options |= more
+            if len(file) > 127:  # then option 67 alone carries it
+                file = b""
+    options |= _echoed(packet)
+    flags, nak = packet.flags, kind is MessageType.NAK
+    if nak and packet.giaddr != dhcp.NO_ADDRESS:
+        flags |= dhcp.BROADCAST_FLAG  # RFC 2131 section 4.3.2: the client may have no usable address
+    return DhcpPacket(
+        dhcp.REPLY, packet.xid, packet.chaddr, options, packet.htype, packet.hlen, 0, 0, flags,
+        packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS,
+        dhcp.NO_ADDRESS if nak or informed else node.packed_ip, siaddr, packet.giaddr, b"", file,
+    )
+
+
+def _send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, notes: tuple[Note, ...] = ()) -> Decision:
+    """Chooses the way (RFC 2131 section 4.1)."""
+    if packet.giaddr != dhcp.NO_ADDRESS:
+        return Decision(outcome, reply, Way.RELAY, packet.giaddr, notes)
+    if outcome is Outcome.NAKED:
+        return Decision(outcome, reply, notes=notes)
+    if packet.ciaddr != dhcp.NO_ADDRESS:
+        return Decision(outcome, reply, Way.UNICAST, packet.ciaddr, notes)
+    if packet.flags & dhcp.BROADCAST_FLAG:
+        return Decision(outcome, reply, notes=notes)
+    return Decision(outcome, reply, Way.FRAME, reply.yiaddr, notes)
+
+
+def _step(node: Node, step: Step, client: Client, packet: DhcpPacket, text: str) -> Note:
+    data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac), "ip": node.ip}
+    return Note(node.id, step.value, text, data=data, about=client.value, every=_STEP_EVERY_S, step=step)
+
+
+def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note, ...]:
+    bios = client is Client.BIOS or (client is Client.IPXE and architecture(packet) in (None, 0))
+    if bios is (node.firmware is Firmware.BIOS):
+        return ()
+    arch = architecture(packet)
+    text = f"the inventory says {node.firmware.value}, {client.value} with architecture {arch} asks; answered as what it is"
+    return (Note(node.id, "boot.firmware-differs", text, "warning", {"arch": arch}, every=60.0),)
+
+
+def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, armed: bool) -> Decision:
+    """Silence for firmware, and a line in the history that says why."""
+    data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac)}
+    run = nodes.run(node.id)
+    if armed:
+        text = f"{client.value} (architecture {data['arch']}): there is no boot program for it"
+        return Decision(Outcome.NO_PROGRAM, notes=(Note(node.id, "boot.ignored", text, "warning", data, "arch", _IGNORED_EVERY_S),))
+    if run in ("SYNC", "ERROR"):
+        text = f"{client.value} asks for a boot program, but the node should be running (run={run}); not answered"
+        return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, "boot.unwanted", text, "warning", data, "", _IGNORED_EVERY_S),))
+    text = f"{client.value} asks for a boot program, but no boot is wanted now; not answered"
+    return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, "boot.ignored", text, "info", data, "", _IGNORED_EVERY_S),))
+
+
+def _requested(packet: DhcpPacket) -> bytes | None:
+    """The address that a DHCPREQUEST is about, in whichever of its four forms (RFC 2131 section 4.3.2); None: in none."""
+    if dhcp.REQUESTED_IP in packet.options:  # selecting, and init-reboot
+        return packet.options[dhcp.REQUESTED_IP]
+    return packet.ciaddr if packet.ciaddr != dhcp.NO_ADDRESS else None  # renewing, and rebinding
+
+
+def _stranger(packet: DhcpPacket) -> Decision:
+    mac = mac_text(packet.mac)
+    note = Note("", "dhcp.unknown-mac", f"{mac} asks for an address and is not in the inventory", "info",
+                {"mac": mac, "client": client_of(packet).value, "arch": architecture(packet)}, mac, _STRANGER_EVERY_S)
+    return Decision(Outcome.UNKNOWN_MAC, notes=(note,))
+
+
+def _given_back(kind: int, node: Node) -> Decision:
+    """DECLINE and RELEASE get no reply. A reservation stays; that something else uses the address is for people to know."""
+    if kind == MessageType.RELEASE:
+        return Decision(Outcome.RELEASED)
+    note = Note(node.id, "dhcp.declined", f"the node says that {node.ip} is used by something else on the network", "warning",
+                {"ip": node.ip}, every=_STRANGER_EVERY_S)
+    return Decision(Outcome.DECLINED, notes=(note,))
+
+
+def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Network, now: float) -> Decision:
+    """What to do about one packet that came in at `now`."""
+    kind = packet.message_type
+    if packet.op != dhcp.REQUEST or packet.htype != dhcp.ETHERNET or packet.hlen != 6:
+        return Decision(Outcome.NOT_FOR_US)
+    if kind not in (MessageType.DISCOVER, MessageType.REQUEST, MessageType.DECLINE, MessageType.RELEASE, MessageType.INFORM):
+        return Decision(Outcome.NOT_FOR_US)
+    if packet.options.get(dhcp.SERVER_ID, net.server) != net.server:
+        return Decision(Outcome.OTHER_SERVER)
+    node = nodes.by_mac(packet.mac)
+    if node is None:
+        return _stranger(packet)
+    if kind in (MessageType.DECLINE, MessageType.RELEASE):
+        return _given_back(kind, node)
+    client = client_of(packet)
+    notes: tuple[Note, ...] = ()
+    if client is not Client.SYSTEM:
+        armed = windows.armed(node.id, now) is not None
+        if not armed or client is Client.OTHER:
+            return _refuse_boot(node, client, packet, nodes, armed)
+        notes = _firmware_note(node, client, packet)
+    if kind == MessageType.DISCOVER:
+        reply = _reply(packet, MessageType.OFFER, node, client, net)
+        if client is not Client.SYSTEM:
+            seen = f"{client.value} client {mac_text(packet.mac)} (architecture {architecture(packet)}) asks for a boot program"
+            offered = f"offered {node.ip} and {reply.options[dhcp.BOOT_FILE].decode()}"
+            notes += (_step(node, Step.DISCOVER, client, packet, seen), _step(node, Step.OFFER, client, packet, offered))
+        return _send(Outcome.OFFERED, packet, reply, notes)
+    if kind == MessageType.INFORM:
+        if packet.ciaddr == dhcp.NO_ADDRESS:
+            return Decision(Outcome.NOT_FOR_US)
+        return _send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), notes)
+    wanted = _requested(packet)
+    if wanted is None:
+        return Decision(Outcome.NOT_FOR_US)
+    if wanted != node.packed_ip:
+        note = Note(node.id, "dhcp.refused", f"the node asked for {'.'.join(map(str, wanted))}, its address is {node.ip}", "info",
+                    {"ip": node.ip}, every=_IGNORED_EVERY_S)
+        return _send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, node, client, net), (note,))
+    return _send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), notes)

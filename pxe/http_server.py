@@ -1,0 +1,119 @@
+"""HTTP for boot files: scripts, kernel, initramfs, and the boot program for UEFI HTTP Boot.
+
+Plain asyncio and FileResponse, that is sendfile: no file passes through Python. A node is known by its reserved address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from layercake.kraken.errors import InputError, OperationFailed, Refused
+from pxe.dhcp_decision import UEFI_NBP
+from pxe.nodes import mac_bytes
+from pxe.notes import Note
+from pxe.script import INITRD, KERNEL, BootScript
+from pxe.state import BootState
+from pxe.windows import Step
+
+# iPXE asks once; a lost answer makes it ask again. More than a few times is somebody else reading the token.
+_SCRIPTS_PER_WINDOW = 8
+_CLOSE_S = 1.0
+
+
+class HttpServer:
+    """The web server on the boot network. `programs` are name -> path of boot programs."""
+
+    def __init__(self, state: BootState, script: BootScript, programs: Mapping[str, Path]) -> None:
+        self._state = state
+        self._script = script
+        boot_dir = state.settings.boot_dir
+        self._files = {
+            KERNEL: (boot_dir / KERNEL, Step.KERNEL), INITRD: (boot_dir / INITRD, Step.INITRD),
+            UEFI_NBP: (programs[UEFI_NBP], Step.NBP),
+        }
+        self._runner: web.AppRunner | None = None
+
+    async def open(self) -> None:
+        """Starts to listen. Raises OperationFailed."""
+        settings = self._state.settings
+        app = web.Application(middlewares=[_refusals], client_max_size=1024)
+        for name in self._files:
+            app.router.add_get(f"/boot/{name}", self._file)
+        app.router.add_get("/boot/{mac}", self._boot_script)
+        runner = self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, settings.address, settings.http_port, reuse_address=True, backlog=1024).start()
+        except OSError as error:
+            await self.close()
+            raise OperationFailed(f"cannot listen for HTTP on {settings.address} port {settings.http_port}: {error.strerror}",
+                                  hint="the address must be this machine's, and the port free") from error
+
+    async def close(self) -> None:
+        """Stops to listen and ends what is running."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _boot_script(self, request: web.Request) -> web.StreamResponse:
+        node, window = self._state.booting(request.remote or "")
+        try:
+            mac = mac_bytes(request.match_info["mac"])
+        except InputError:
+            raise web.HTTPNotFound(text="no such boot file\n") from None
+        if mac not in node.macs:
+            raise Refused("cannot serve this script: it is another node's")
+        headers = {"Cache-Control": "no-store"}
+        if request.method == "HEAD":
+            return web.Response(content_type="text/plain", headers=headers)
+        if window.scripts >= _SCRIPTS_PER_WINDOW:
+            text = f"the boot script was fetched {window.scripts} times in one boot; refused from now on"
+            self._state.recorder.note(Note(node.id, "boot.script-refused", text, "warning", {"ip": node.ip}, every=60.0))
+            raise Refused("cannot serve this script: it was fetched too often")
+        window.scripts += 1
+        body = self._script.render(node, mac, window.token).encode("ascii")
+        started = self._state.clock()
+        response = web.Response(body=body, content_type="text/plain", headers=headers)
+        await response.prepare(request)
+        await response.write_eof()
+        self._state.ended(node, Step.SCRIPT, "boot script", len(body), self._state.clock() - started)
+        return response
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.path.rpartition("/")[2]
+        path, step = self._files[name]
+        node, _ = self._state.booting(request.remote or "")
+        if not path.is_file():
+            text = f"{path} is not there: the node cannot boot"
+            self._state.recorder.note(Note(node.id, "boot.file-missing", text, "error", {"file": name}, name, 10.0))
+            raise web.HTTPNotFound(text="no such boot file\n")
+        response = web.FileResponse(path, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
+        if request.method == "HEAD":
+            return response
+        started = self._state.clock()
+        self._state.began(node, step, name)
+        try:
+            await response.prepare(request)
+        except (ConnectionError, asyncio.CancelledError):
+            text = f"the node ended the transfer of {name} after {self._state.clock() - started:.2f} s"
+            self._state.recorder.note(Note(node.id, "boot.transfer-broken", text, "warning", {"file": name}, name, 1.0))
+            raise
+        if response.status in (200, 206):
+            self._state.ended(node, step, name, response.content_length or 0, self._state.clock() - started)
+        return response
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """403 for who may not, 500 with one line of reason for a record that no script can be made of; never a traceback."""
+    try:
+        return await handler(request)
+    except Refused as refusal:
+        raise web.HTTPForbidden(text=f"{refusal.message}\n") from refusal
+    except InputError as error:
+        raise web.HTTPInternalServerError(text=f"{error.message}\n") from error

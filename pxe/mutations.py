@@ -1,0 +1,57 @@
+"""What the boot service declares to the engine, each declaration above its handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from layercake.kraken.errors import OperationFailed
+from layercake.kraken.mutation import Mutation, Where, mutation
+from layercake.kraken.variables import Variable
+from layercake.moduleapi.service import MutationRequest
+
+if TYPE_CHECKING:
+    from pxe.service import PxeService
+
+BOOT = Variable("boot", ("UNKNOWN", "WAIT", "INIT"), "WAIT: a boot window is open; INIT: the agent has joined")
+VARIABLES = (BOOT,)
+
+
+@mutation(
+    "boot-arm",
+    changes={"boot": ("UNKNOWN", "WAIT")},
+    requires={"power": "ON"},
+    where=Where.HEAD,
+    timeout=10.0,
+)
+async def boot_arm(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
+    """Opens the node's boot window: from now on its firmware is given a boot program."""
+    service.arm(request, confirmed=False)
+    return {"boot": "WAIT"}
+
+
+@mutation(
+    "boot-wait",
+    changes={"boot": ("WAIT", "INIT"), "run": ("UNKNOWN", "INIT")},
+    requires={"power": "ON"},
+    where=Where.HEAD,
+    timeout=180.0,
+    on_timeout=("power", "HANG"),
+)
+async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
+    """Waits for the node's agent to join; the window stays open meanwhile."""
+    node = service.arm(request, confirmed=True)
+    joined = service.joined(request.node)
+    try:
+        async with asyncio.timeout(request.timeout):
+            await joined.wait()
+        return {}
+    except TimeoutError:
+        raise OperationFailed(f"cannot boot {node.name}: {service.why_stalled(request)}",
+                              hint="the node's console and its history show how far it came") from None
+    finally:
+        service.disarm(request)
+
+
+MUTATIONS: tuple[Mutation, ...] = (boot_arm, boot_wait)

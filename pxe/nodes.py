@@ -1,0 +1,139 @@
+"""The nodes that may get an address: by id, by MAC, by IP. One node's change costs one node, whatever the size of the rack."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from layercake.kraken.errors import InputError
+from pxe.settings import packed
+
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
+
+
+class Firmware(enum.Enum):
+    """What the inventory says a node boots with."""
+
+    BIOS = "bios"
+    UEFI = "uefi"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four bytes of `ip`.
+
+    `kernel_args` and `console` are not checked here but where they meet a script (pxe.script), so that a bad one costs
+    the node its boot and not its address.
+    """
+
+    id: str
+    name: str
+    macs: tuple[bytes, ...]
+    ip: str
+    packed_ip: bytes
+    arch: str
+    firmware: Firmware
+    kernel_args: str
+    console: str
+
+
+def mac_text(mac: bytes) -> str:
+    """52:54:00:00:00:01, for people and for the kernel command line."""
+    return mac.hex(":")
+
+
+def mac_bytes(text: str) -> bytes:
+    """Six bytes from 52:54:00:00:00:01 or 52-54-00-00-00-01, in either case. Raises InputError."""
+    plain = text.lower().replace("-", ":")
+    if not _MAC.fullmatch(plain):
+        raise InputError(f"cannot use MAC address {text!r}: six pairs of hex digits are expected, such as 52:54:00:00:00:01")
+    return bytes.fromhex(plain.replace(":", ""))
+
+
+def from_record(node: str, record: Mapping[str, Any], network: ipaddress.IPv4Network | None = None) -> Node:
+    """Checks one record from the head. Raises InputError; `network`, if given, must hold the node's address."""
+    name = record.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(f"cannot serve node {node}: {name!r} is not a host name")
+    raw_macs = record.get("macs")
+    if not isinstance(raw_macs, list | tuple) or not raw_macs:
+        raise InputError(f"cannot serve node {name}: its record has no MAC address")
+    macs = tuple(mac_bytes(str(mac)) for mac in raw_macs)
+    if any(mac[0] & 1 for mac in macs):
+        raise InputError(f"cannot serve node {name}: one of its MAC addresses is a multicast address, no interface has that")
+    try:
+        ip = ipaddress.IPv4Address(record.get("ip"))
+    except ValueError:
+        raise InputError(f"cannot serve node {name}: {record.get('ip')!r} is not an IPv4 address") from None
+    if network is not None and (ip not in network or ip in (network.network_address, network.broadcast_address)):
+        raise InputError(f"cannot serve node {name}: {ip} is not a host address of {network}",
+                         hint="the node's ip and the head's address must be in one subnet")
+    try:
+        firmware = Firmware(record.get("firmware", "bios"))
+    except ValueError:
+        raise InputError(f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi") from None
+    return Node(node, name, macs, str(ip), packed(str(ip)), str(record.get("arch") or "x86_64"), firmware,
+                str(record.get("kernel_args") or ""), str(record.get("console") or ""))
+
+
+class Nodes:
+    """The table. The inventory forbids two nodes with one MAC or IP; when records of a swap arrive one after the other, the
+    newest owner of a MAC or IP has it, and the old owner's later change does not take it away."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Node] = {}
+        self._by_mac: dict[bytes, Node] = {}
+        self._by_ip: dict[str, Node] = {}
+        self._run: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def put(self, node: Node) -> None:
+        """Adds a node or replaces it."""
+        self._forget_addresses(node.id)
+        self._by_id[node.id] = node
+        self._by_ip[node.ip] = node
+        for mac in node.macs:
+            self._by_mac[mac] = node
+
+    def remove(self, node: str) -> None:
+        """Takes a node out; one that is not there is fine."""
+        self._forget_addresses(node)
+        self._by_id.pop(node, None)
+        self._run.pop(node, None)
+
+    def _forget_addresses(self, node: str) -> None:
+        old = self._by_id.get(node)
+        if old is None:
+            return
+        if (owner := self._by_ip.get(old.ip)) is not None and owner.id == node:
+            del self._by_ip[old.ip]
+        for mac in old.macs:
+            if (owner := self._by_mac.get(mac)) is not None and owner.id == node:
+                del self._by_mac[mac]
+
+    def by_id(self, node: str) -> Node | None:
+        """The node with this id."""
+        return self._by_id.get(node)
+
+    def by_mac(self, mac: bytes) -> Node | None:
+        """The node that owns these six bytes."""
+        return self._by_mac.get(mac)
+
+    def by_ip(self, ip: str) -> Node | None:
+        """The node that this address is reserved for."""
+        return self._by_ip.get(ip)
+
+    def set_run(self, node: str, run: str) -> None:
+        """Keeps the discovered value of the variable `run`: it tells a node in firmware from one that should be running."""
+        self._run[node] = run
+
+    def run(self, node: str) -> str:
+        """The discovered value of `run`, UNKNOWN if nothing was said."""
+        return self._run.get(node, "UNKNOWN")

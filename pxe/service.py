@@ -1,0 +1,168 @@
+"""The boot service as the head sees it: opens the sockets, keeps the node table, arms and disarms boots."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.moduleapi.service import Link, MutationRequest, Service
+from pxe.dhcp_decision import BIOS_NBP, UEFI_NBP, Decision, Network, decide
+from pxe.dhcp_packet import DhcpPacket
+from pxe.dhcp_server import DhcpServer
+from pxe.http_server import HttpServer
+from pxe.mutations import MUTATIONS
+from pxe.nodes import Node, Nodes, from_record
+from pxe.notes import Note, Recorder
+from pxe.ra import Advertiser
+from pxe.script import INITRD, KERNEL, BootScript
+from pxe.settings import from_mapping
+from pxe.state import BootState
+from pxe.tftp_server import TftpServer
+from pxe.windows import Windows
+
+
+class PxeService(Service):
+    """DHCP, TFTP, HTTP and router advertisements on one interface."""
+
+    name = "pxe"
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._nodes = Nodes()
+        self._windows = Windows()
+        self._joined: dict[str, asyncio.Event] = {}
+        self._handlers = {mutation.name: mutation.handler for mutation in MUTATIONS}
+        self._state: BootState | None = None
+        self._script: BootScript | None = None
+        self._link: Link | None = None
+        self._http: HttpServer | None = None
+        self._sockets: list[DhcpServer | TftpServer | Advertiser] = []
+
+    async def start(self, link: Link, settings: Mapping[str, Any]) -> None:
+        """Opens all sockets, or none: an error closes those that were open already."""
+        conf = from_mapping(settings)
+        recorder = Recorder(link, self._windows, self._clock)
+        self._link = link
+        self._script = BootScript(conf)
+        self._state = state = BootState(conf, self._nodes, self._windows, recorder, self._clock)
+        programs = _programs(conf.ipxe_dir)
+        files = {name: path.read_bytes() for name, path in programs.items()}
+        network = Network(conf)
+
+        def decide_now(packet: DhcpPacket) -> Decision:
+            return decide(packet, self._nodes, self._windows, network, self._clock())
+
+        self._http = HttpServer(state, self._script, programs)
+        try:
+            await self._http.open()
+            self._open(TftpServer((conf.address, conf.tftp_port), files, state, recorder.counters, self._clock))
+            if conf.ra_prefix is not None:
+                self._open(Advertiser(conf, recorder))
+            self._open(DhcpServer(conf, decide_now, recorder))  # last: who gets an offer finds the rest open
+        except LayercakeError:
+            await self.stop()
+            raise
+        link.health("running")
+
+    def _open(self, server: DhcpServer | TftpServer | Advertiser) -> None:
+        server.open()
+        self._sockets.append(server)
+
+    async def stop(self) -> None:
+        """Closes all sockets; running transfers end."""
+        while self._sockets:
+            self._sockets.pop().close()
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
+        """Takes the record over. One that cannot be used takes the node out of the table, and its history says why."""
+        try:
+            self._nodes.put(from_record(node, record, self._running().settings.network))
+        except InputError as error:
+            self._nodes.remove(node)
+            self._running().recorder.note(Note(node, "service.bad-record", str(error), "error"))
+
+    async def node_removed(self, node: str) -> None:
+        """Forgets the node and its window."""
+        self._nodes.remove(node)
+        self._windows.forget(node)
+        self._joined.pop(node, None)
+
+    async def node_state(self, node: str, values: Mapping[str, str]) -> None:
+        """Closes the window of a node that is no longer waited for."""
+        self._nodes.set_run(node, values.get("run", "UNKNOWN"))
+        self._windows.state(node, values)
+        if values.get("boot") == "INIT" and node in self._joined:
+            self._joined[node].set()
+
+    async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
+        """Hands over to the handler in pxe.mutations."""
+        handler = self._handlers.get(request.mutation)
+        if handler is None:
+            raise InputError(f"cannot carry out {request.mutation}: the boot service does not know it")
+        result: Mapping[str, str] = await handler(self, request)
+        return result
+
+    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
+        """steps {"node"}: the present boot. stats {}: counters of packets and transfers, and the number of nodes."""
+        if method == "steps":
+            return self._windows.report(str(params["node"]), self._clock())
+        if method == "stats":
+            return {"nodes": len(self._nodes), **dict(sorted(self._running().recorder.counters.items()))}
+        raise KeyError(method)
+
+    def _running(self) -> BootState:
+        if self._state is None:
+            raise OperationFailed("cannot use the boot service: it was not started")
+        return self._state
+
+    # For the handlers in pxe.mutations.
+
+    def arm(self, request: MutationRequest, *, confirmed: bool) -> Node:
+        """Opens the window, after a look whether the boot can work at all: a bad record or a missing file fails here, not in
+        the firmware of the node. Raises InputError or OperationFailed."""
+        state = self._running()
+        node = self._nodes.by_id(request.node)
+        if node is None or self._script is None:
+            raise OperationFailed(f"cannot boot node {request.node}: the boot service has no usable record of it",
+                                  hint="its history says what is wrong with the record")
+        for name in (KERNEL, INITRD):
+            path = state.settings.boot_dir / name
+            if not path.is_file():
+                raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint="build minOS first")
+        params = request.params
+        window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
+        try:
+            self._script.render(node, node.macs[0], window.token)
+        except InputError:
+            self._windows.disarm(node.id)
+            raise
+        self._joined[node.id] = asyncio.Event()
+        return node
+
+    def disarm(self, request: MutationRequest) -> None:
+        """Closes the window of this request's token; a later one stays open."""
+        self._windows.disarm(request.node, str(request.params.get("token")))
+
+    def joined(self, node: str) -> asyncio.Event:
+        """Is set when the head says that the node has joined."""
+        return self._joined[node]
+
+    def why_stalled(self, request: MutationRequest) -> str:
+        """How far the boot came, in words."""
+        return self._windows.why_stalled(request.node, request.timeout, self._clock())
+
+
+def _programs(ipxe_dir: Path) -> dict[str, Path]:
+    """The boot programs by name. Raises OperationFailed if one is not installed."""
+    programs = {name: ipxe_dir / name for name in (BIOS_NBP, UEFI_NBP)}
+    for path in programs.values():
+        if not path.is_file():
+            raise OperationFailed(f"cannot serve boot programs: {path} is not there", hint="install the package ipxe")
+    return programs

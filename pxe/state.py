@@ -1,0 +1,72 @@
+"""What the sockets of the boot service share: the node table, the windows, the recorder, and who may fetch what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from layercake.kraken.errors import Refused
+from pxe.nodes import Node, Nodes
+from pxe.notes import Note, Recorder
+from pxe.settings import Settings
+from pxe.windows import Step, Window, Windows
+
+_REFUSED_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BootState:
+    """One service instance's state. `clock` is monotonic, in seconds."""
+
+    settings: Settings
+    nodes: Nodes
+    windows: Windows
+    recorder: Recorder
+    clock: Callable[[], float]
+
+    def booting(self, ip: str) -> tuple[Node, Window]:
+        """The node whose reserved address this is, and its open window. Raises Refused for everyone else.
+
+        The address is trusted as far as the link is: what a thief of it gains is a one-use token, and the head shows its
+        second use.
+        """
+        node = self.nodes.by_ip(ip)
+        if node is None:
+            self.recorder.counters["fetch.stranger"] += 1
+            raise Refused("cannot serve this address: it is reserved for no node")
+        window = self.windows.armed(node.id, self.clock())
+        if window is None:
+            self.recorder.counters["fetch.not-armed"] += 1
+            text = "the node asks for boot files, but no boot is wanted now; refused"
+            self.recorder.note(Note(node.id, "boot.ignored", text, "info", {"ip": ip}, "fetch", _REFUSED_EVERY_S))
+            raise Refused("cannot serve this node: no boot of it is wanted now")
+        return node, window
+
+    def began(self, node: Node, step: Step, name: str) -> None:
+        """A transfer to the node has begun."""
+        self.recorder.began(node.id, step, {"file": name})
+
+    def ended(self, node: Node, step: Step, name: str, size: int, seconds: float) -> None:
+        """A transfer to the node has ended, all of it."""
+        data = {"file": name, "bytes": size, "seconds": round(seconds, 3)}
+        self.recorder.note(Note(node.id, step.value, f"sent {name}, {size} bytes in {seconds:.2f} s", data=data, step=step))
+
+    # The Gate of the TFTP server: boot programs only.
+
+    def may_fetch(self, ip: str) -> str:
+        """Why this client gets no boot program now, or ""."""
+        try:
+            self.booting(ip)
+        except Refused as refusal:
+            return refusal.message
+        return ""
+
+    def nbp_began(self, ip: str, name: str) -> None:
+        """A boot program is on its way."""
+        if (node := self.nodes.by_ip(ip)) is not None:
+            self.began(node, Step.NBP, name)
+
+    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
+        """A boot program has arrived."""
+        if (node := self.nodes.by_ip(ip)) is not None:
+            self.ended(node, Step.NBP, name, size, seconds)

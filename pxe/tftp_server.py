@@ -1,0 +1,195 @@
+"""The TFTP sockets: one that listens, one for each transfer (RFC 1350 section 4). One timer for all transfers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from layercake.kraken.errors import OperationFailed
+from pxe.tftp_packet import Code, Terms, TftpError, build_error, negotiate, parse_answer, parse_request
+from pxe.tftp_transfer import Phase, Transfer
+
+_DRAIN = 256
+_SO_RCVBUFFORCE = 33
+_BUFFER_BYTES = 8 << 20
+_TICK_S = 0.25
+_MAX_TRANSFERS = 2048
+_MAX_FROM_ONE = 8
+
+
+class Gate(Protocol):
+    """Who may fetch, and who wants to know about it."""
+
+    def may_fetch(self, ip: str) -> str:
+        """Why this client may not, or "" if it may."""
+
+    def nbp_began(self, ip: str, name: str) -> None:
+        """A transfer began."""
+
+    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
+        """A transfer ended and the client has all of it."""
+
+
+@dataclass(slots=True)
+class _Live:
+    peer: tuple[str, int]
+    request: bytes
+    name: str
+    size: int
+    sock: socket.socket
+    transfer: Transfer
+
+
+class TftpServer:
+    """Serves the names of an explicit table and nothing else: no path is ever opened because of a packet."""
+
+    def __init__(self, address: tuple[str, int], files: Mapping[str, bytes], gate: Gate, counters: Counter[str],
+                 clock: Callable[[], float]) -> None:
+        self._address = address
+        self._files = files
+        self._gate = gate
+        self._counters = counters
+        self._clock = clock
+        self._sock: socket.socket | None = None
+        self._live: dict[tuple[str, int], _Live] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Starts to listen. Raises OperationFailed."""
+        try:
+            sock = self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+            sock.bind(self._address)
+        except OSError as error:
+            self.close()
+            raise OperationFailed(f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: {error.strerror}",
+                                  hint="it needs root, and no other TFTP server on this address") from error
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Stops all transfers and listens no more."""
+        for live in list(self._live.values()):
+            self._end(live)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._sock is not None:
+            asyncio.get_running_loop().remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+    def _readable(self) -> None:
+        for _ in range(_DRAIN):
+            if self._sock is None:
+                return
+            try:
+                data, peer = self._sock.recvfrom(2048)
+            except OSError:  # drained, or an ICMP error about an answer of ours that nobody took
+                return
+            self._request(data, peer)
+
+    def _refuse(self, peer: tuple[str, int], code: Code, text: str) -> None:
+        if self._sock is not None:
+            try:
+                self._sock.sendto(build_error(code, text), peer)
+            except OSError:
+                self._counters["tftp.send-failed"] += 1
+
+    def _request(self, data: bytes, peer: tuple[str, int]) -> None:
+        self._counters["tftp.requests"] += 1
+        live = self._live.get(peer)
+        if live is not None:
+            if live.request == data and live.transfer.fresh:  # our first packet was lost, or theirs came twice
+                self._send(live, live.transfer.begin(self._clock()))
+                return
+            self._end(live)
+        try:
+            request = parse_request(data)
+        except TftpError as error:
+            self._counters["tftp.malformed"] += 1
+            self._refuse(peer, error.code, error.message)
+            return
+        # Some firmware asks for "/snponly.efi". The rest of the name must be in the table as it is: no path is resolved.
+        content = self._files.get(request.name.removeprefix("/"))
+        why = self._gate.may_fetch(peer[0])
+        if content is None or why:
+            self._counters["tftp.refused"] += 1
+            self._refuse(peer, Code.ACCESS if why else Code.NOT_FOUND, why or "no such file")
+            return
+        if len(self._live) >= _MAX_TRANSFERS or sum(p[0] == peer[0] for p in self._live) >= _MAX_FROM_ONE:
+            self._counters["tftp.too-many"] += 1
+            return  # the client asks again
+        self._start(data, peer, request.name.removeprefix("/"), content, negotiate(request.options, len(content)))
+
+    def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes, terms: Terms) -> None:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            sock.bind((self._address[0], 0))
+            sock.connect(peer)
+        except OSError:
+            sock.close()
+            self._counters["tftp.send-failed"] += 1
+            return
+        now = self._clock()
+        live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now))
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sock.fileno(), self._answered, live)
+        if self._timer is None:
+            self._timer = loop.call_later(_TICK_S, self._tick)
+        self._gate.nbp_began(peer[0], name)
+        self._send(live, live.transfer.begin(now))
+
+    def _send(self, live: _Live, packets: list[bytes]) -> None:
+        for packet in packets:
+            try:
+                live.sock.send(packet)
+            except BlockingIOError:
+                return  # the buffer is full; what is missing is sent again on time-out
+            except OSError:  # connection refused: the client is gone
+                self._end(live)
+                return
+
+    def _answered(self, live: _Live) -> None:
+        for _ in range(_DRAIN):
+            try:
+                op, number = parse_answer(live.sock.recv(1024))
+            except BlockingIOError:
+                return
+            except TftpError:
+                self._counters["tftp.malformed"] += 1
+                continue
+            except OSError:
+                self._end(live)
+                return
+            self._send(live, live.transfer.answer(op, number, self._clock()))
+            if live.transfer.phase is not Phase.RUNNING:
+                self._end(live)
+            if live.peer not in self._live or self._live[live.peer] is not live:
+                return
+
+    def _tick(self) -> None:
+        """Looks through all transfers for silent clients; runs only while there are transfers."""
+        self._timer = None
+        now = self._clock()
+        for live in [live for live in self._live.values() if live.transfer.due(now)]:
+            self._send(live, live.transfer.timeout(now))
+            if live.transfer.phase is not Phase.RUNNING:
+                self._end(live)
+        if self._live:
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+
+    def _end(self, live: _Live) -> None:
+        if self._live.get(live.peer) is live:
+            del self._live[live.peer]
+        if live.sock.fileno() < 0:
+            return
+        asyncio.get_running_loop().remove_reader(live.sock.fileno())
+        live.sock.close()
+        phase = live.transfer.phase
+        self._counters[f"tftp.{phase.name.lower()}"] += 1
+        if phase is Phase.DONE:
+            self._gate.nbp_ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)

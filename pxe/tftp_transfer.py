@@ -1,0 +1,84 @@
+"""One TFTP transfer as a state machine: what to send next. Pure; the socket and the clock belong to tftp_server."""
+
+from __future__ import annotations
+
+import enum
+
+from pxe.tftp_packet import Op, Terms, build_data, build_oack
+
+_ATTEMPTS = 6
+
+
+class Phase(enum.Enum):
+    """Where a transfer is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    ABORTED = "the client stopped it"
+    SILENT = "the client fell silent"
+
+
+class Transfer:
+    """Sends `data` in windows of blocks (RFC 7440). `acked` counts whole blocks, so it does not wrap as their numbers do."""
+
+    def __init__(self, data: bytes, terms: Terms, now: float) -> None:
+        self._data = data
+        self._terms = terms
+        self._blocks = len(data) // terms.block + 1  # the last block is short, if need be empty
+        self._oack = build_oack(terms.acknowledged) if terms.acknowledged else b""
+        self._acked = -1 if self._oack else 0
+        self._attempts = 0
+        self._sent_at = now
+        self.started = now
+        self.phase = Phase.RUNNING
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the client has acknowledged nothing yet."""
+        return self._acked <= 0
+
+    def due(self, now: float) -> bool:
+        """Whether the client has been silent for so long that something must be sent again."""
+        return now - self._sent_at >= self._terms.timeout
+
+    def begin(self, now: float) -> list[bytes]:
+        """The first packets, also when the client asks a second time."""
+        self._sent_at = now
+        return [self._oack] if self._acked < 0 else self._window()
+
+    def _window(self) -> list[bytes]:
+        size, data = self._terms.block, self._data
+        last = min(self._acked + self._terms.window, self._blocks)
+        return [build_data(n + 1, data[n * size:(n + 1) * size]) for n in range(self._acked, last)]
+
+    def answer(self, op: int, number: int, now: float) -> list[bytes]:
+        """The client sent ACK or ERROR. An ACK outside the window is old and answered by nothing: answering duplicates
+        would double every packet from there on (the Sorcerer's Apprentice bug, RFC 1123 section 4.2.3.1)."""
+        if op == Op.ERROR:
+            self.phase = Phase.ABORTED
+            return []
+        if op != Op.ACK or self.phase is not Phase.RUNNING:
+            return []
+        if self._acked < 0:
+            if number != 0:
+                return []
+            self._acked = 0
+        else:
+            ahead = (number - self._acked) & 0xFFFF
+            if ahead > self._terms.window or (ahead == 0 and self._terms.window == 1) or self._acked + ahead > self._blocks:
+                return []
+            self._acked += ahead
+        self._attempts = 0
+        self._sent_at = now
+        if self._acked >= self._blocks:
+            self.phase = Phase.DONE
+            return []
+        return self._window()
+
+    def timeout(self, now: float) -> list[bytes]:
+        """Sends again what was not acknowledged, a few times."""
+        self._attempts += 1
+        if self._attempts >= _ATTEMPTS:
+            self.phase = Phase.SILENT
+            return []
+        return self.begin(now)

@@ -1,0 +1,169 @@
+"""Boot windows: which nodes may boot now, with which one-use token, and how far each has come.
+
+A window opens with boot-arm (or boot-wait, after a restart of this service) and closes at its end, when the node has joined,
+or when the head says that the node is not in boot=WAIT any more. The steps of a boot outlive its window, until the next one:
+a person asks "why did it stall" after the fact.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from layercake.kraken.errors import InputError
+
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]{8,256}")
+_STEPS_KEPT = 64
+MAX_WINDOW_S = 86_400.0
+
+
+class Step(enum.Enum):
+    """What a node did on its way; the value is the kind of the event in its history."""
+
+    DISCOVER = "boot.discover-seen"
+    OFFER = "boot.offer-sent"
+    NBP = "boot.nbp-sent"
+    SCRIPT = "boot.script-sent"
+    KERNEL = "boot.kernel-sent"
+    INITRD = "boot.initrd-sent"
+
+    @property
+    def label(self) -> str:
+        """What was seen, for "cannot boot n1: LABEL 95 s ago, ..."."""
+        return _LABELS[self][0]
+
+    @property
+    def missing(self) -> str:
+        """What should have followed and did not."""
+        return _LABELS[self][1]
+
+
+_LABELS = {
+    Step.DISCOVER: ("DHCPDISCOVER seen", "no answer could be sent"),
+    Step.OFFER: ("DHCP offer sent", "no boot program or script was asked for"),
+    Step.NBP: ("boot program sent", "iPXE never asked for its script"),
+    Step.SCRIPT: ("boot script sent", "the kernel was never fetched"),
+    Step.KERNEL: ("kernel sent", "the initramfs was never fetched"),
+    Step.INITRD: ("kernel and initramfs sent", "the agent never joined"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeen:
+    """One step. `done` is False where a transfer has begun and its end is not seen yet. `at` is on the service's clock."""
+
+    step: Step
+    at: float
+    done: bool
+    data: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Window:
+    """One boot of one node. `confirmed`: the head is known to know that this window is open."""
+
+    node: str
+    token: str = field(repr=False)
+    opened: float
+    until: float
+    open: bool = True
+    confirmed: bool = False
+    scripts: int = 0
+    steps: deque[StepSeen] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
+
+
+class Windows:
+    """The windows of all nodes; pure but for the passage of `now` (seconds on a monotonic clock)."""
+
+    def __init__(self) -> None:
+        self._windows: dict[str, Window] = {}
+
+    def arm(self, node: str, token: Any, window_s: Any, now: float, *, confirmed: bool = False) -> Window:
+        """Opens a window, or goes on with the one that has the same token. Raises InputError; the token is in no error text."""
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise InputError(f"cannot arm node {node}: its token is missing or malformed")
+        if isinstance(window_s, bool) or not isinstance(window_s, int | float) or not 0 < window_s <= MAX_WINDOW_S:
+            raise InputError(f"cannot arm node {node}: window_s must be above 0 and at most {MAX_WINDOW_S:.0f} seconds")
+        window = self._windows.get(node)
+        if window is None or window.token != token:
+            window = self._windows[node] = Window(node, token, now, now)
+        window.open, window.until = True, max(window.until, now + float(window_s))
+        window.confirmed = window.confirmed or confirmed
+        return window
+
+    def disarm(self, node: str, token: str | None = None) -> bool:
+        """Closes the node's window; with `token`, only if it is that token's. Says whether a window was closed."""
+        window = self._windows.get(node)
+        if window is None or not window.open or (token is not None and token != window.token):
+            return False
+        window.open = False
+        return True
+
+    def armed(self, node: str, now: float) -> Window | None:
+        """The open window of a node. One whose end has passed is closed."""
+        window = self._windows.get(node)
+        if window is None or not window.open:
+            return None
+        if now >= window.until:
+            window.open = False
+            return None
+        return window
+
+    def latest(self, node: str) -> Window | None:
+        """The last window of a node, open or not."""
+        return self._windows.get(node)
+
+    def forget(self, node: str) -> None:
+        """The node is gone."""
+        self._windows.pop(node, None)
+
+    def state(self, node: str, values: Mapping[str, str]) -> bool:
+        """The head said what is discovered of a node. Says whether that closed its window.
+
+        A state of boot=UNKNOWN may still be on its way from before the head heard that boot-arm is done; it would close the
+        window that has just opened. So until the head has once said WAIT, only joined or not powered closes.
+        """
+        window = self._windows.get(node)
+        if window is None or not window.open:
+            return False
+        boot = values.get("boot", "UNKNOWN")
+        if boot == "WAIT":
+            window.confirmed = True
+        elif window.confirmed or boot == "INIT" or values.get("power") in ("OFF", "HANG"):
+            return self.disarm(node)
+        return False
+
+    def record(self, node: str, step: Step, now: float, data: Mapping[str, Any], *, done: bool = True) -> None:
+        """Adds a step to the node's present boot; outside any boot it is dropped."""
+        if (window := self._windows.get(node)) is not None:
+            window.steps.append(StepSeen(step, now, done, dict(data)))
+
+    def why_stalled(self, node: str, waited: float, now: float) -> str:
+        """The last step that was seen and what is missing since, as in "kernel sent 95 s ago, ..."."""
+        window = self._windows.get(node)
+        if window is None or not window.steps:
+            return f"no DHCPDISCOVER seen in {waited:.0f} s"
+        last = window.steps[-1]
+        age = f"{max(0.0, now - last.at):.0f} s ago"
+        if not last.done:
+            return f"{last.step.label.removesuffix(' sent')} asked for {age}, its transfer never ended"
+        return f"{last.step.label} {age}, {last.step.missing}"
+
+    def report(self, node: str, now: float) -> dict[str, Any]:
+        """The node's present boot, JSON-ready: whether it is armed, for how long, and its steps with their ages in seconds."""
+        window = self._windows.get(node)
+        armed = self.armed(node, now)
+        return {
+            "armed": armed is not None,
+            "left_s": round(armed.until - now, 3) if armed else 0.0,
+            "opened_s_ago": round(now - window.opened, 3) if window else None,
+            "steps": [
+                {"kind": s.step.value if s.done else s.step.value.replace("-sent", "-started"), "text": s.step.label,
+                 "done": s.done, "age_s": round(now - s.at, 3), "data": dict(s.data)}
+                for s in (window.steps if window else ())
+            ],
+        }
