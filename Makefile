@@ -1,0 +1,52 @@
+# The commands of this project. They install what they need; run them as root on Debian 12.
+SHELL := /bin/bash
+VENV := .venv
+PY := $(VENV)/bin/python
+APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq
+# The virtual rack, minOS and image builds, and the foreign clients that the tests speak to us with.
+PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
+KEEP ?=
+
+.PHONY: help install demo test test-fast bench lint proto clean
+
+help:
+	@echo "make demo [KEEP=1]  a virtual rack from power-off to running images"
+	@echo "make test           unit, integration and VM tests"
+	@echo "make test-fast      the same without the VM tests"
+	@echo "make bench          the benchmarks in tests/bench"
+
+$(VENV)/.apt: packages.txt vm-testbed/packages.txt
+	@missing=$$(for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	if [ -n "$$missing" ]; then echo "installing $$missing" | tr '\n' ' '; echo; \
+	$(APT) update && $(APT) install -y --no-install-recommends $$missing >/dev/null; fi
+	@mkdir -p $(VENV) && touch $@
+
+# Debian's own Python: the node runs the same version, and Ceph's bindings exist for no other.
+$(VENV)/.python: pyproject.toml $(VENV)/.apt
+	@[ -x $(PY) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
+	@$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.python
+
+demo: install
+	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep)
+
+test: install
+	$(PY) -m pytest
+
+test-fast: install
+	$(PY) -m pytest -m "not vm"
+
+bench: install
+	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \
+	echo "== $$name"; $(PY) -m tests.bench.$$name || exit 1; done
+
+lint: install
+	$(PY) -m pytest tests/contract
+
+proto: install
+	cd layercake/moduleapi && ../../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. module.proto
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,59 @@
+"""Who may do what. On the Unix socket: its owner, as admin. On the network: bearer tokens, each with a role."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+
+from layercake.kraken.errors import InputError
+
+FILE_NAME = "tokens.json"
+
+
+class Role(enum.IntEnum):
+    """Each role may do what those before it may."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+
+def _digest(token: str) -> str:
+    return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
+
+
+class Tokens:
+    """The API tokens; only their digests are kept."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            data = json.loads(path.read_text())
+            self._roles = {digest: Role[name.upper()] for digest, name in data.items()}
+        except FileNotFoundError:
+            self._roles = {}
+        except (ValueError, KeyError) as error:
+            raise InputError(f"cannot read {path}: {error}", hint="it maps token digests to viewer, operator or admin") from None
+
+    def role(self, header: str) -> Role | None:
+        """The role of an Authorization header, None if it has none. Takes the same time whatever the token."""
+        scheme, _, token = header.partition(" ")
+        given, found = _digest(token.strip()), None
+        for digest, role in self._roles.items():
+            if hmac.compare_digest(digest, given):
+                found = role
+        return found if scheme.lower() == "bearer" else None
+
+
+def create(directory: Path) -> Path:
+    """Makes an admin token: its digest goes to tokens.json, the token to admin.token (0600), whose path is returned."""
+    token = secrets.token_urlsafe(32)
+    for name, text in ((FILE_NAME, json.dumps({_digest(token): "admin"})), ("admin.token", token + "\n")):
+        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+    return directory / "admin.token"

@@ -1,0 +1,69 @@
+"""The bodies of API requests. What does not fit one is refused with the field's name and what was expected."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
+    """An inventory to plan. `file` is its name, for messages."""
+
+    yaml: str
+    file: str = "inventory.yaml"
+
+
+class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since."""
+
+    yaml: str
+    file: str = "inventory.yaml"
+    digest: str | None = None
+    allow_remove: bool = False
+
+
+class RangeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes by range: names, `n[0-3]`, `@group`."""
+
+    range: str
+
+
+class StateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes that are wanted up or off. `force` includes BUSY ones, and switches off without waiting for their images."""
+
+    range: str
+    state: Literal["up", "off"]
+    force: bool = False
+
+
+class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """on and off change what is wanted; cycle boots anew."""
+
+    range: str
+    action: Literal["on", "off", "cycle"]
+    force: bool = False
+
+
+class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A squashfs file on the head, to be added to the image store under a name."""
+
+    path: str
+    name: str
+    systemd: bool = True
+    command: list[str] | None = None
+    env: dict[str, str] = {}
+    stop_timeout_s: float = 10.0
+    restart: Literal["on-failure", "never", "always"] = "on-failure"
+
+    def container(self) -> dict[str, Any]:
+        """The container part."""
+        return {k: v for k, v in msgspec.to_builtins(self).items() if k not in ("path", "name")}
+
+
+class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An image to roll to, in the place of `replace` or of all images of the nodes."""
+
+    range: str
+    image: str
+    replace: str | None = None

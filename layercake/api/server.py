@@ -1,0 +1,173 @@
+"""The API's two doors: a Unix socket for this machine, and TLS with tokens for the network, where nodes come in too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from layercake.api.auth import FILE_NAME, Role, Tokens
+from layercake.api.openapi import document
+from layercake.api.routes import Route, Routes
+from layercake.head.head import Head
+from layercake.head.operations import Operations
+from layercake.head.store import Event
+from layercake.head.views import event_view
+from layercake.inventory.problems import InventoryErrors
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+
+log = logging.getLogger("layercake.api")
+BATCH_S = 0.05
+_BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it is cut off
+_STATUS = ((Refused, 403), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
+
+
+def _error(error: LayercakeError) -> web.Response:
+    body: dict[str, Any] = {"error": error.message, "hint": error.hint}
+    status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
+    if isinstance(error, InventoryErrors):
+        status, body["problems"] = 422, [p.to_record() for p in error.problems]
+    elif isinstance(error, InputError) and error.message.startswith("cannot find"):
+        status = 404
+    return web.json_response(body, status=status)
+
+
+class Api:
+    """Serves the head's API until it is stopped."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._routes = Routes(Operations(head)).table()
+        self._tokens = Tokens(head.data_dir / FILE_NAME)
+        self._document = json.dumps(document(self._routes))
+        self._runners: list[web.AppRunner] = []
+
+    async def start(self) -> None:
+        """Opens the Unix socket and the TLS port."""
+        settings = self._head.settings
+        path = Path(settings.socket)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        local = await self._runner(self._app(local=True))
+        before = os.umask(0o177)
+        try:
+            await web.UnixSite(local, str(path)).start()
+        finally:
+            os.umask(before)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        pki = self._head.data_dir / "pki"
+        context.load_cert_chain(pki / "server.pem", pki / "server.key")
+        network = await self._runner(self._app(local=False))
+        listen = settings.api_listen or settings.address
+        await web.TCPSite(network, listen, settings.api_port, ssl_context=context, backlog=1024).start()
+
+    async def stop(self) -> None:
+        """Closes both doors."""
+        for runner in self._runners:
+            await runner.cleanup()
+        Path(self._head.settings.socket).unlink(missing_ok=True)
+
+    async def _runner(self, app: web.Application) -> web.AppRunner:
+        runner = web.AppRunner(app, access_log=None, keepalive_timeout=3600.0, shutdown_timeout=1.0)
+        await runner.setup()
+        self._runners.append(runner)
+        return runner
+
+    def _app(self, *, local: bool) -> web.Application:
+        app = web.Application(client_max_size=32 << 20)
+        app.router.add_get("/v1/openapi.json", self._openapi)
+        app.router.add_get("/v1/events/ws", self._guard(local, Role.VIEWER, self._websocket))
+        for route in self._routes:
+            app.router.add_route(route.method, route.path, self._guard(local, route.role, self._plain(route)))
+        if not local:
+            app.add_routes(self._head.nodes.routes())
+        return app
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._document, content_type="application/json")
+
+    def _guard(self, local: bool, role: Role, handler: Any) -> Any:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            has = Role.ADMIN if local else self._tokens.role(request.headers.get("Authorization", ""))
+            if has is None:
+                body = {"error": "cannot serve this: it needs a token", "hint": "Authorization: Bearer TOKEN"}
+                return web.json_response(body, status=401)
+            if has < role:
+                return web.json_response({"error": f"cannot serve this: it needs the role {role.name.lower()}"}, status=403)
+            try:
+                response: web.StreamResponse = await handler(request)
+                return response
+            except LayercakeError as error:
+                return _error(error)
+            except (web.HTTPException, asyncio.CancelledError, ConnectionError):
+                raise
+            except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on
+                log.exception("%s %s failed unexpectedly", request.method, request.path)
+                return web.json_response({"error": "cannot do this: internal error", "hint": "see the head's log"}, status=500)
+
+        return guarded
+
+    def _plain(self, route: Route) -> Any:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            body = None
+            if route.body is not None:
+                try:
+                    body = msgspec.json.decode(await request.read(), type=route.body)
+                except msgspec.MsgspecError as error:
+                    raise InputError(f"cannot use the request: {error}") from None
+            answer = await route.answer(request, body)
+            return answer if isinstance(answer, web.StreamResponse) else web.Response(
+                body=msgspec.json.encode(answer), content_type="application/json"
+            )
+
+        return handler
+
+    async def _websocket(self, request: web.Request) -> web.StreamResponse:
+        """Sends events in batches, filtered by node and by kind."""
+        node, kind = request.query.get("node", ""), request.query.get("kind", "")
+        socket = web.WebSocketResponse(heartbeat=20.0)
+        await socket.prepare(request)
+        pending: list[Event] = []
+        arrived = asyncio.Event()
+
+        def listener(event: Event) -> None:
+            if (not node or event.node == node) and event.kind.startswith(kind) and len(pending) <= _BACKLOG:
+                pending.append(event)
+                arrived.set()
+
+        stop = self._head.store.listen(listener)
+        sender = asyncio.create_task(_send_batches(socket, pending, arrived))
+        try:
+            async for message in socket:
+                if message.type is WSMsgType.ERROR:
+                    break
+        finally:
+            stop()
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sender
+        return socket
+
+
+async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event) -> None:
+    while not socket.closed:
+        await arrived.wait()
+        await asyncio.sleep(BATCH_S)
+        arrived.clear()
+        if len(pending) > _BACKLOG:
+            await socket.close(message=b"too far behind")
+            return
+        batch, pending[:] = list(pending), []
+        try:
+            await socket.send_str(msgspec.json.encode({"events": [event_view(e) for e in batch]}).decode())
+        except ConnectionError:
+            return

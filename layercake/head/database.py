@@ -1,0 +1,131 @@
+"""Persistence: SQLite in WAL mode, written in batches by one thread off the event loop.
+
+What is lost by a kill -9 is at most one batch (half a second of events and discovered values, which are discovered
+again). What must not be lost, a node's session key or an accepted change of desired state, is flushed before it is
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import json
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from layercake.head.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
+from layercake.inventory.schema import Node
+from layercake.kraken.converge import NodeState
+from layercake.kraken.errors import InputError, OperationFailed
+from layercake.kraken.planner import Planner
+
+SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS nodes (row INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, data TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
+"""
+_KEPT_EVENTS = 200_000
+
+
+def _pack(record: Record) -> str:
+    session = record.session
+    return json.dumps({
+        "node": record.node.to_record(), "machine": record.machine.to_record(), "changed_at": record.changed_at,
+        "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision, "acked": record.acked,
+        "was": record.values(), "wanted": msgspec.to_builtins(record.wanted), "running": msgspec.to_builtins(record.running),
+        "session": session and {
+            "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
+            "joined": session.joined,
+        },
+    })
+
+
+def _unpack(row: int, text: str, planner_for: Callable[[Node], Planner]) -> tuple[Record, dict[str, str]]:
+    data: dict[str, Any] = json.loads(text)
+    node = Node.from_record(data["node"])
+    images = [msgspec.convert(data[k], tuple[WantedImage, ...]) for k in ("wanted", "running")]
+    s = data["session"]
+    session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"]) if s else None
+    record = Record(
+        row, node, planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
+        cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
+        changed_at=data["changed_at"],
+    )
+    return record, data["was"]
+
+
+class Database:
+    """The database file. `flush` is safe to call at any time; flushes never overlap and keep their order."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
+        version = self._db.execute("SELECT value FROM meta WHERE key='schema'").fetchone()
+        if version is None:
+            self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+        elif int(version[0]) > SCHEMA_VERSION:
+            raise InputError(f"cannot open {path}: it was written by a newer Layercake (schema {version[0]})")
+
+    def load(self, store: Store, planner_for: Callable[[Node], Planner]) -> dict[str, dict[str, str]]:
+        """Fills the store. Returns, by node id, the discovered values of the time of writing: hints, no longer facts."""
+        was: dict[str, dict[str, str]] = {}
+        for row, text in self._db.execute("SELECT row, data FROM nodes ORDER BY row"):
+            record, values = _unpack(row, text, planner_for)
+            store.adopt(record)
+            was[record.node.id] = values
+        query = "SELECT id, at, node, kind, severity, text, data FROM events ORDER BY id DESC LIMIT ?"
+        found = self._db.execute(query, (HISTORY_ALL,))
+        store.load_events(Event(i, at, *words, json.loads(data)) for i, at, *words, data in reversed(found.fetchall()))
+        revision = self._db.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
+        store.revision = int(revision[0]) if revision else 1
+        return was
+
+    async def flush(self, store: Store) -> None:
+        """Writes what changed since the last flush; returns when it is on its way to the disk.
+
+        Raises OperationFailed if that fails; what was to be written is then kept for the next flush.
+        """
+        if not store.dirty and not store.new_events:
+            return
+        changed = [(record.row, record.node.id, _pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
+        gone = [i for i in store.dirty if store.find(i) is None]
+        events, dirty, store.new_events, store.dirty = store.new_events, store.dirty, [], set()
+        write = functools.partial(self._write, changed, gone, events, store.revision)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, write)
+        except sqlite3.Error as error:
+            store.dirty |= dirty
+            store.new_events = events + store.new_events
+            raise OperationFailed(f"cannot write the database: {error}", hint="is the disk full?") from None
+
+    def _write(self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int) -> None:
+        db = self._db
+        if db.in_transaction:  # an earlier write failed half-way
+            db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", changed)
+        db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
+        db.executemany(
+            "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(e.id, e.at, e.node, e.kind, e.severity, e.text, json.dumps(e.data)) for e in events],
+        )
+        if events and events[-1].id % 1000 < len(events):
+            db.execute("DELETE FROM events WHERE id <= ?", (events[-1].id - _KEPT_EVENTS,))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
+        db.execute("COMMIT")
+
+    async def close(self, store: Store) -> None:
+        """Writes what is left and closes the file."""
+        await self.flush(store)
+        self._thread.shutdown(wait=True)
+        self._db.close()

@@ -1,0 +1,131 @@
+"""The engine loop: events in, `converge.step`, effects out.
+
+One queue for all nodes; no task and no timer per node. A node's next deadline stands in its record, and one scan a
+tick finds those that are due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from layercake.head.clock import Clock
+from layercake.head.store import Record, Store
+from layercake.kraken import converge
+from layercake.kraken.converge import Discovered, Event, Tick
+from layercake.kraken.mutation import Where
+
+log = logging.getLogger("layercake.engine")
+TICK_S = 0.1
+
+
+class Hands(Protocol):
+    """Who carries out what the engine decides."""
+
+    def begin(self, record: Record, mutation: str, attempt: int, timeout: float) -> None:
+        """Begins an attempt at a mutation."""
+
+    def cancel(self, record: Record, mutation: str) -> None:
+        """Ends an attempt that is no longer wanted."""
+
+    def changed(self, record: Record, before: int) -> None:
+        """The discovered state of a node changed."""
+
+
+class Engine:
+    """Feeds events to the nodes' state machines and carries out the effects."""
+
+    def __init__(self, store: Store, hands: Hands, clock: Clock, jitter: Callable[[], float] = random.random) -> None:
+        self._store = store
+        self._hands = hands
+        self._clock = clock
+        self._jitter = jitter
+        self._queue: deque[tuple[str, Event]] = deque()
+        self._draining = False
+
+    def post(self, record: Record, event: Event) -> None:
+        """Handles an event of a node, after those that are under way. Returns when the queue is empty, unless it was
+        called from within the handling of another event."""
+        self._queue.append((record.node.id, event))
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._queue:
+                node_id, next_event = self._queue.popleft()
+                current = self._store.find(node_id)
+                if current is not None:
+                    self._step(current, next_event)
+        finally:
+            self._draining = False
+
+    def discover(self, record: Record, values: Mapping[str, str], why: str) -> None:
+        """Posts a discovery, unless it says nothing new and nothing waits for it."""
+        known = record.values()
+        if record.machine.active is None and all(known.get(k) == v for k, v in values.items()):
+            return
+        self.post(record, Discovered(values, why))
+
+    def tick(self) -> None:
+        """Handles the deadlines that are due."""
+        now = self._clock()
+        for record in [r for r in self._store if r.machine.wake <= now]:
+            self.post(record, Tick())
+
+    async def run(self) -> None:
+        """Ticks until cancelled. A failure in one tick is logged and does not end the loop."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                self.tick()
+            except Exception:  # the loop that everything depends on outlives a bug in handling one node
+                log.exception("a tick of the engine failed")
+
+    def _step(self, record: Record, event: Event) -> None:
+        machine, effects = converge.step(record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter)
+        if machine is record.machine and not effects:
+            return
+        record.machine = machine
+        self._store.mark(record)
+        for effect in effects:
+            self._carry_out(record, effect)
+
+    def _carry_out(self, record: Record, effect: converge.Effect) -> None:
+        note = self._store.event
+        match effect:
+            case converge.Start(mutation, attempt, timeout):
+                note(record, "mutation.started", f"{mutation}, attempt {attempt}", data={"mutation": mutation, "attempt": attempt})
+                self._hands.begin(record, mutation, attempt, timeout)
+            case converge.Cancel(mutation, why):
+                note(record, "mutation.cancelled", f"{mutation}: {why}", data={"mutation": mutation})
+                self._hands.cancel(record, mutation)
+            case converge.Changed(before, after, why):
+                self._changed(record, before, after, why)
+            case converge.Completed(mutation, seconds):
+                data = {"mutation": mutation, "seconds": round(seconds, 3)}
+                note(record, "mutation.done", f"{mutation} in {seconds:.1f} s", data=data)
+            case converge.AttemptFailed(mutation, attempt, error, retry_at):
+                when = f"; again in {max(0.0, retry_at - self._clock()):.0f} s" if retry_at else ""
+                data = {"mutation": mutation, "attempt": attempt}
+                note(record, "mutation.failed", f"{mutation}, attempt {attempt}: {error}{when}", severity="warning", data=data)
+            case converge.Quarantined(quarantine):
+                text = f"quarantined after {quarantine.attempts} attempts at {quarantine.mutation}: {quarantine.reason}"
+                note(record, "quarantine.set", text, severity="error", data={"mutation": quarantine.mutation})
+            case converge.Unquarantined(why):
+                note(record, "quarantine.cleared", f"out of quarantine: {why}")
+            case converge.NoChain():
+                note(record, "engine.no-chain", "there is no chain of mutations to what is wanted", severity="warning")
+
+    def _changed(self, record: Record, before: int, after: int, why: str) -> None:
+        layout = record.planner.layout
+        old, new = layout.unpack(before), layout.unpack(after)
+        moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
+        record.dsc_revision += 1
+        record.changed_at = self._clock()
+        text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (f" ({why})" if why else "")
+        self._store.event(record, "state.changed", text, severity="debug", data=dict(moved))
+        self._hands.changed(record, before)

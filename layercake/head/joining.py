@@ -1,0 +1,64 @@
+"""Joining: a node proves with a one-use token that it is the boot that the engine itself started.
+
+A window opens when the engine arms a boot and closes at its end, with the first accepted claim, or when the node is
+powered off. A second claimant, a wrong token, or a claim outside the window is refused, recorded and shown.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+
+from layercake.head.clock import Clock
+from layercake.head.store import Record, Session, Store
+from layercake.kraken.errors import Refused
+
+GRACE_S = 30.0  # a node that got its token in the last second of the window still has to load a kernel
+
+
+@dataclass(slots=True)
+class Window:
+    """One boot window. `until` is seconds since the epoch."""
+
+    token: str = field(repr=False)
+    until: float
+    used: bool = False
+
+
+class Joining:
+    """The open boot windows, by node id."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._windows: dict[str, Window] = {}
+
+    def open(self, record: Record, seconds: float) -> str:
+        """Opens a window, or extends the one that is open, and returns its token. The token is a secret."""
+        window = self._windows.get(record.node.id)
+        if window is None or window.used or window.until < self._clock():
+            window = self._windows[record.node.id] = Window(secrets.token_urlsafe(24), 0.0)
+        window.until = self._clock() + seconds + GRACE_S
+        return window.token
+
+    def close(self, record: Record) -> None:
+        """Closes a node's window: its token is worth nothing from now on."""
+        self._windows.pop(record.node.id, None)
+
+    def claim(self, record: Record, token: str, boot_id: str) -> Session:
+        """Trades a token for a new session. Raises Refused with the reason, and records it."""
+        window = self._windows.get(record.node.id)
+        why = ""
+        if window is None or (not window.used and window.until < self._clock()):
+            why = "no boot window is open for it"
+        elif not hmac.compare_digest(window.token, token):
+            why = "the token is wrong"
+        elif window.used:
+            why = "the token was used before"
+        if why:
+            self._store.event(record, "join.refused", f"a join was refused: {why}", severity="warning", data={"boot_id": boot_id})
+            raise Refused(f"cannot join {record.name}: {why}", hint="power-cycle the node to boot it again")
+        assert window is not None  # noqa: S101 - a refusal above covers it; for the type checker
+        window.used = True
+        return Session(secrets.randbits(63), secrets.token_bytes(32), boot_id, self._clock())

@@ -1,0 +1,181 @@
+"""What nodes ask over TLS: to join, for their desired state, and to hand in events and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from layercake.head.database import Database
+from layercake.head.engine import Engine
+from layercake.head.joining import Joining
+from layercake.head.settings import Settings
+from layercake.head.store import Record, Store
+from layercake.head.sync import Sync
+from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
+from layercake.kraken.wire import check_bearer
+
+log = logging.getLogger("layercake.nodes")
+_MAX_BODY = 4 << 20
+_MAX_EVENTS = 500
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def desired(record: Record, settings: Settings, requests: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """The document D of ARCHITECTURE.md: everything that a node needs to know to act."""
+    base = f"http://{settings.address}:{settings.images.http_port}/images/"
+    images = [
+        {
+            "name": i.name, "digest": i.digest, "size": i.size, "container": i.container,
+            "url": base + i.digest.removeprefix("blake2b:"),
+        }
+        for i in record.wanted
+    ]
+    return {
+        "revision": record.cfg_revision, "goal": record.goal_values, "images": images,
+        "requests": [{"id": number, **request} for number, request in requests.items()],
+    }
+
+
+class NodeApi:
+    """The /node/v1 routes, and the requests that are waiting for a node's answer."""
+
+    def __init__(
+        self, store: Store, engine: Engine, joining: Joining, sync: Sync, database: Database, settings: Settings,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._joining = joining
+        self._sync = sync
+        self._database = database
+        self._settings = settings
+        self._numbers = itertools.count(1)
+        self._requests: dict[str, dict[int, dict[str, Any]]] = {}
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes, each answering errors as JSON."""
+        return [
+            web.post("/node/v1/join", _guarded(self._join)),
+            web.get("/node/v1/desired", _guarded(self._desired)),
+            web.post("/node/v1/events", _guarded(self._events)),
+            web.post("/node/v1/answers/{id}", _guarded(self._answer)),
+        ]
+
+    async def ask(self, record: Record, request: dict[str, Any], timeout: float = 15.0) -> Any:
+        """Sends a request to a node's agent and waits for its answer. Raises Unreachable if none comes in `timeout` seconds."""
+        if record.value("run") != "SYNC":
+            hint = f"see `layercake node explain {record.name}`"
+            raise Unreachable(f"cannot ask {record.name}: its agent is not in sync", hint=hint)
+        number = next(self._numbers)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers[number] = future
+        self._requests.setdefault(record.node.id, {})[number] = request
+        record.cfg_revision += 1
+        self._store.mark(record)
+        self._sync.push(record)
+        try:
+            answer = await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise Unreachable(f"cannot ask {record.name}: no answer in {timeout:.0f} s") from None
+        finally:
+            self._answers.pop(number, None)
+            self._requests.get(record.node.id, {}).pop(number, None)
+        if not answer.get("ok"):
+            raise OperationFailed(f"cannot {request['kind']} on {record.name}: {str(answer.get('error', 'it says no'))[:500]}")
+        return answer
+
+    async def _join(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        claim = {k: body.get(k) for k in ("node", "token", "boot_id", "mac", "version")}
+        if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
+            raise Refused("cannot join: the claim is not well-formed")
+        record = self._store.find(str(claim["node"]))
+        if record is None:
+            self._store.event(None, "join.refused", f"a join from {request.remote} was refused: no such node", severity="warning")
+            raise Refused("cannot join: no such node")
+        session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
+        self._sync.forget(record)
+        record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
+        facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
+        self._store.event(record, "node.joined", f"joined from {request.remote}", data=facts)
+        self._engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "the node has joined"))
+        self._store.mark(record)
+        await self._database.flush(self._store)
+        timers = self._settings.sync
+        return web.json_response({
+            "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
+            "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
+            "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
+        })
+
+    def _document(self, record: Record) -> dict[str, Any]:
+        return desired(record, self._settings, self._requests.get(record.node.id, {}))
+
+    def _authenticate(self, request: web.Request) -> Record:
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        parts = bearer.split(".")
+        try:
+            record = self._store.find(str(uuid.UUID(parts[0])))
+            session = record.session if record is not None else None
+            if record is not None and session is not None and parts[1] == str(session.number) and check_bearer(bearer, session.key):
+                return record
+        except (ValueError, IndexError, WireError) as error:
+            log.debug("an unusable bearer from %s: %s", request.remote, error)
+        raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
+
+    async def _desired(self, request: web.Request) -> web.Response:
+        return web.json_response(self._document(self._authenticate(request)))
+
+    async def _events(self, request: web.Request) -> web.Response:
+        record = self._authenticate(request)
+        body = await _body(request)
+        events = body if isinstance(body, list) else body.get("events", [])
+        for event in events[:_MAX_EVENTS]:
+            if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
+                raise OperationFailed("cannot take the events: each is an object")
+            kind, text = str(event.get("kind", "node.event"))[:64], str(event.get("text", ""))
+            severity = str(event.get("severity", "info"))
+            self._store.event(record, kind, text, severity=severity, data=event.get("data"))
+        return web.json_response({"taken": len(events)})
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        record = self._authenticate(request)
+        body = await _body(request)
+        number = int(request.match_info["id"]) if request.match_info["id"].isdigit() else -1
+        future = self._answers.get(number)
+        if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():
+            future.set_result(body)
+        return web.json_response({"taken": future is not None})
+
+
+async def _body(request: web.Request) -> Any:
+    data = await request.content.read(_MAX_BODY + 1)
+    while not request.content.at_eof() and len(data) <= _MAX_BODY:
+        data += await request.content.read(_MAX_BODY + 1 - len(data))
+    if len(data) > _MAX_BODY:
+        raise OperationFailed("cannot take the request: it is too large")
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise OperationFailed("cannot take the request: it is not JSON") from None
+
+
+def _guarded(handler: Handler) -> Handler:
+    async def wrapped(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refused as error:
+            return web.json_response({"error": error.message, "hint": error.hint}, status=403)
+        except LayercakeError as error:
+            return web.json_response({"error": error.message, "hint": error.hint}, status=400)
+
+    return wrapped

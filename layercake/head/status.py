@@ -1,0 +1,33 @@
+"""How the head itself is: what `layercake status` shows."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from layercake.head.head import Head
+from layercake.head.views import Status, status_of
+
+
+def head_status(head: Head) -> dict[str, Any]:
+    """The head's epoch and age, how many nodes are how, and the services."""
+    now = head.clock()
+    counts = Counter(status_of(r, now)[0] for r in head.store)
+    total = len(head.store)
+    services = [
+        {
+            "name": s.name, "state": s.state.value, "pid": s.pid, "restarts": s.restarts, "health": s.health,
+            "since_s": round(time.time() - s.since, 1) if s.since else None,
+        }
+        for s in head.services.status.values()
+    ]
+    working = counts[Status.WORKING] + counts[Status.WAITING] + counts[Status.HELD]
+    return {
+        "epoch": head.store.epoch, "uptime_s": round(time.monotonic() - head.started, 1), "revision": head.store.revision,
+        "nodes": {
+            "total": total, "converged": counts[Status.CONVERGED], "working": working,
+            "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED],
+        },
+        "services": services, "sync": dict(head.sync.counters),
+    }

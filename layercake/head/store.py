@@ -1,0 +1,192 @@
+"""The store: what is wanted of each node, what was discovered, revisions, and the last events of each node.
+
+All of it is in memory; `database` writes what changed. Everything runs on the event loop, so there are no locks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from layercake.head.clock import Clock
+from layercake.inventory.schema import Node
+from layercake.kraken.converge import NodeState
+from layercake.kraken.errors import InputError
+from layercake.kraken.planner import Planner
+
+HISTORY_PER_NODE = 200
+HISTORY_ALL = 5000
+SEVERITIES = ("debug", "info", "warning", "error")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened. `at` is seconds since the epoch; `node` is a name, "" for the head itself."""
+
+    id: int
+    at: float
+    node: str
+    kind: str
+    severity: str
+    text: str
+    data: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The bond with a joined node. The key never leaves the head but in the answer to the join."""
+
+    number: int
+    key: bytes = field(repr=False)
+    boot_id: str
+    joined: float
+
+
+class WantedImage(msgspec.Struct, frozen=True):
+    """An image that a node shall run."""
+
+    name: str
+    digest: str
+    size: int
+    container: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Record:
+    """One node: its inventory entry, its place in the state graph, and its bond with its agent.
+
+    `wanted` moves `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images it
+    ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
+    """
+
+    row: int
+    node: Node
+    planner: Planner
+    machine: NodeState
+    wanted: tuple[WantedImage, ...] = ()
+    cfg_revision: int = 1
+    dsc_revision: int = 1
+    acked: int = 0
+    running: tuple[WantedImage, ...] = ()
+    session: Session | None = None
+    last_seen: float | None = None
+    address: tuple[str, int] | None = None
+    changed_at: float = 0.0
+    history: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY_PER_NODE))
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    def value(self, variable: str) -> str:
+        """The discovered value of a variable."""
+        return self.planner.layout.get(self.machine.state, variable)
+
+    def values(self) -> dict[str, str]:
+        """All discovered values."""
+        return self.planner.layout.unpack(self.machine.state)
+
+    @property
+    def goal_values(self) -> dict[str, str]:
+        """The wanted values; variables that do not matter are left out."""
+        layout, goal = self.planner.layout, self.machine.goal
+        return {v.name: layout.get(goal.value, v.name) for v in layout.variables if goal.mask & layout.mask(v.name)}
+
+
+class Store:
+    """The records by node id and by name, and the events; tells listeners of events, and keeps what is to be written."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_id: dict[str, Record] = {}
+        self._by_name: dict[str, Record] = {}
+        self.revision = 1
+        self.epoch = secrets.randbits(63)
+        self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
+        self.dirty: set[str] = set()
+        self.new_events: list[Event] = []
+        self._next_event = 1
+        self._next_row = 1
+        self._listeners: list[Callable[[Event], None]] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def names(self) -> list[str]:
+        """All node names, sorted."""
+        return sorted(self._by_name)
+
+    def find(self, node_id: str) -> Record | None:
+        """The record of a node id, if there is one."""
+        return self._by_id.get(node_id)
+
+    def named(self, name: str) -> Record:
+        """The record of a node. Raises InputError if there is none."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise InputError(f"cannot find node {name!r}: it is not in the inventory", hint="see `layercake node list`") from None
+
+    def add(self, node: Node, planner: Planner, machine: NodeState) -> Record:
+        """A new record for a node."""
+        record = Record(self._next_row, node, planner, machine, changed_at=self._clock())
+        self._next_row += 1
+        self.adopt(record)
+        self.dirty.add(node.id)
+        return record
+
+    def adopt(self, record: Record) -> None:
+        """Takes a record in, as it was read from the database."""
+        self._by_id[record.node.id] = record
+        self._by_name[record.node.name] = record
+        self._next_row = max(self._next_row, record.row + 1)
+
+    def remove(self, record: Record) -> None:
+        """Forgets a node."""
+        self._by_id.pop(record.node.id, None)
+        self._by_name.pop(record.node.name, None)
+        self.dirty.add(record.node.id)
+
+    def mark(self, record: Record) -> None:
+        """The record changed; it is to be written."""
+        self.dirty.add(record.node.id)
+
+    def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Calls `listener` with each new event until the returned function is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def event(
+        self, record: Record | None, kind: str, text: str, *, severity: str = "info", data: Mapping[str, Any] | None = None,
+        at: float | None = None,
+    ) -> Event:
+        """Adds an event to a node's history, or to the head's own when record is None."""
+        level = severity if severity in SEVERITIES else "info"
+        name = record.name if record is not None else ""
+        event = Event(self._next_event, at or self._clock(), name, kind, level, text[:2000], dict(data or {}))
+        self._next_event += 1
+        if record is not None:
+            record.history.append(event)
+        self.events.append(event)
+        self.new_events.append(event)
+        for listener in list(self._listeners):
+            listener(event)
+        return event
+
+    def load_events(self, events: Iterable[Event]) -> None:
+        """Takes events in as they were read from the database, oldest first."""
+        for event in events:
+            self._next_event = max(self._next_event, event.id + 1)
+            self.events.append(event)
+            record = self._by_name.get(event.node)
+            if record is not None:
+                record.history.append(event)

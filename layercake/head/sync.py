@@ -1,0 +1,169 @@
+"""State sync with the nodes: one UDP socket, read until it is empty, no task per node.
+
+A node's HELLO carries its packed discovered state; every HELLO is answered with DESIRED. Datagrams of an earlier life
+of the head or of a node's earlier boot are refused (epoch, session, sequence). A node that is silent for `dead_s`
+is lost; one that something else speaks against (its firmware asks for a boot program, its BMC says it is off) is probed
+and is lost if it does not answer within `probe_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+
+from layercake.head.clock import Clock
+from layercake.head.engine import Engine
+from layercake.head.settings import Settings
+from layercake.head.store import Record, Store
+from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import WireError
+from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, peek
+
+log = logging.getLogger("layercake.sync")
+_DRAIN = 256
+_FROM_NODE = ("image", "busy")
+_ALIVE = {"power": "ON", "boot": "INIT"}  # what a datagram proves beside what it says
+_SO_RCVBUFFORCE = 33
+
+
+class Sync:
+    """The sync socket and the liveness of the nodes."""
+
+    def __init__(
+        self, store: Store, engine: Engine, settings: Settings, clock: Clock, on_lost: Callable[[Record, str], None]
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+        self._on_lost = on_lost
+        self._socket: socket.socket | None = None
+        self._guards: dict[int, ReplayGuard] = {}
+        self._suspects: dict[str, tuple[float, str]] = {}  # node id -> (since, why)
+        self.counters: Counter[str] = Counter()
+
+    def open(self) -> None:
+        """Binds the socket and reads it from the running event loop."""
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
+        self._socket.bind((self._settings.address, self._settings.sync.port))
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _readable(self) -> None:
+        assert self._socket is not None  # noqa: S101 - only called while it is open
+        for _ in range(_DRAIN):
+            try:
+                data, address = self._socket.recvfrom(2048)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log.warning("cannot read the sync socket: %s", error)
+                return
+            try:
+                self.receive(data, address)
+            except WireError as error:
+                self.counters["refused"] += 1
+                log.debug("datagram from %s refused: %s", address[0], error)
+
+    def receive(self, data: bytes, address: tuple[str, int]) -> None:
+        """Handles one datagram. Raises WireError if it is malformed, forged, replayed or of an unknown session."""
+        node, number = peek(data)
+        record = self._store.find(str(uuid.UUID(bytes=node)))
+        if record is None or record.session is None or record.session.number != number:
+            raise WireError("cannot take a datagram: its node or session is not known")
+        datagram = decode(data, record.session.key)
+        if datagram.kind is not Kind.HELLO:
+            raise WireError("cannot take a datagram: only HELLO comes from a node")
+        if datagram.epoch != self._store.epoch:
+            self.counters["challenged"] += 1
+            self._send(record, Kind.CHALLENGE, address, datagram.sequence)
+            return
+        if not self._guards.setdefault(number, ReplayGuard()).accept(datagram.sequence):
+            raise WireError("cannot take a datagram: its sequence number was used before")
+        self._hello(record, datagram, address)
+
+    def _hello(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> None:
+        layout = record.planner.layout
+        if datagram.layout != layout.digest or not layout.valid(datagram.state):
+            self.counters["layout"] += 1
+            raise WireError("cannot take a datagram: its state is packed by another layout")
+        self.counters["hello"] += 1
+        record.last_seen, record.address = self._clock(), address
+        self._suspects.pop(record.node.id, None)
+        said = layout.unpack(datagram.state)
+        run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
+        values = {**_ALIVE, "run": run} | {k: said[k] for k in _FROM_NODE}
+        if record.value("run") in ("UNKNOWN", "ERROR") and run == "SYNC":
+            self._store.event(record, "sync.attached", f"the agent speaks (from {address[0]})")
+        moved = record.acked != datagram.cfg_revision
+        record.acked = datagram.cfg_revision
+        self._engine.discover(record, values, "the agent says so")
+        if said["image"] == "ACTIVE" and record.acked == record.cfg_revision and record.running != record.wanted:
+            record.running = record.wanted
+            moved = True
+        if moved:
+            self._store.mark(record)
+        self._send(record, Kind.DESIRED, address)
+
+    def push(self, record: Record) -> None:
+        """Tells a node at once that its desired state has changed. A lost datagram is made good by its next HELLO."""
+        if record.session is not None and record.address is not None:
+            self._send(record, Kind.DESIRED, record.address)
+
+    def suspect(self, record: Record, why: str) -> None:
+        """Something speaks against a node being alive: asks it, and gives it `probe_s` to answer."""
+        if record.node.id not in self._suspects:
+            self._suspects[record.node.id] = (self._clock(), why)
+            self.push(record)
+
+    def forget(self, record: Record) -> None:
+        """Drops what is kept of a node that is gone or has joined anew."""
+        self._suspects.pop(record.node.id, None)
+        if record.session is not None:
+            self._guards.pop(record.session.number, None)
+
+    def scan(self) -> None:
+        """Finds the nodes that have fallen silent; called once a second."""
+        now, timers = self._clock(), self._settings.sync
+        for record in self._store:
+            if record.value("run") != "SYNC" or record.last_seen is None:
+                continue
+            since, why = self._suspects.get(record.node.id, (None, ""))
+            if since is not None and now - since > timers.probe_s:
+                self._lost(record, f"{why}, and it did not answer in {timers.probe_s:.0f} s")
+            elif now - record.last_seen > timers.dead_s:
+                self._lost(record, f"nothing came from it for {timers.dead_s:.0f} s")
+
+    def _lost(self, record: Record, why: str) -> None:
+        self._suspects.pop(record.node.id, None)
+        self._store.event(record, "sync.lost", f"lost: {why}", severity="warning")
+        self._engine.post(record, Discovered({"run": "ERROR"}, why))
+        self._on_lost(record, why)
+
+    def _send(self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None) -> None:
+        if self._socket is None or record.session is None:
+            return
+        goal, layout = record.machine.goal, record.planner.layout
+        datagram = Datagram(
+            kind=kind, node=uuid.UUID(record.node.id).bytes, session=record.session.number, epoch=self._store.epoch,
+            sequence=time.time_ns() if sequence is None else sequence, cfg_revision=record.cfg_revision,
+            dsc_revision=record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
+        )
+        try:
+            self._socket.sendto(encode(datagram, record.session.key), address)
+        except OSError as error:  # the node's next HELLO brings the next chance
+            self.counters["unsent"] += 1
+            log.debug("cannot send to %s: %s", record.name, error)

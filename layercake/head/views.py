@@ -1,0 +1,88 @@
+"""What people are shown of the nodes: JSON-ready views of the records. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from layercake.head.store import Event, Record
+from layercake.kraken.explain import explain
+
+
+class Status(enum.Enum):
+    """How a node is, in a word."""
+
+    CONVERGED = "converged"
+    WORKING = "working"
+    WAITING = "waiting"
+    HELD = "held"
+    BLOCKED = "blocked"
+    QUARANTINED = "quarantined"
+
+
+def status_of(record: Record, now: float) -> tuple[Status, str]:
+    """A node's status and a line that says why."""
+    machine = record.machine
+    if machine.quarantine is not None:
+        return Status.QUARANTINED, f"{machine.quarantine.mutation}: {machine.quarantine.reason}"
+    if machine.active is not None:
+        return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
+    if machine.goal.met(machine.state):
+        wants_agent = record.goal_values.get("run") == "SYNC"
+        if wants_agent and record.acked < record.cfg_revision:
+            return Status.WORKING, "the node has yet to take the newest desired state"
+        return Status.CONVERGED, ""
+    if machine.held_until > now:
+        return Status.HELD, f"the head has started anew; its agent has {machine.held_until - now:.0f} s to come back"
+    if machine.not_before > now:
+        return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s: {machine.last_error}"
+    if record.value("image") == "FATAL":
+        return Status.QUARANTINED, "the node has given up on its images"
+    if record.planner.next(machine.state, machine.goal) is None:
+        return Status.BLOCKED, "there is no way to what is wanted; see explain"
+    return Status.WORKING, ""
+
+
+def _images(images: tuple[Any, ...]) -> list[dict[str, str]]:
+    return [{"name": i.name, "digest": i.digest} for i in images]
+
+
+def node_view(record: Record, now: float) -> dict[str, Any]:
+    """A node as the API shows it; see the OpenAPI document for the fields."""
+    status, text = status_of(record, now)
+    active, bmc = record.machine.active, record.node.bmc
+    return {
+        "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
+        "status": status.value, "status_text": text,
+        "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
+        "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
+        "bmc": {"driver": bmc.driver, "address": bmc.address} if bmc else None,
+        "boot_id": record.session.boot_id if record.session else None,
+        "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
+        "active": active and {
+            "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
+            "deadline_s": round(active.deadline - now, 1),
+        },
+        "since_s": round(now - record.changed_at, 1), "revision": record.cfg_revision,
+    }
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    """An event as the API shows it."""
+    view: dict[str, Any] = msgspec.to_builtins(event)
+    return view
+
+
+_TROUBLE = ("warning", "error")
+
+
+def explain_view(record: Record, now: float) -> dict[str, Any]:
+    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had."""
+    explanation = explain(record.planner, record.machine, now)
+    view = explanation.to_dict()
+    trouble = [event_view(e) for e in record.history if e.severity in _TROUBLE][-5:]
+    steps = [event_view(e) for e in record.history if e.kind.startswith("boot.")][-8:]
+    status, status_text = status_of(record, now)
+    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "trouble": trouble, "boot": steps}

@@ -1,0 +1,62 @@
+"""`layercake serve`: runs the head until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from layercake.api.server import Api
+from layercake.head import settings as head_settings
+from layercake.head.head import Head
+from layercake.kraken.errors import InputError
+
+log = logging.getLogger("layercake")
+
+
+def _lock(data_dir: Path) -> int:
+    """Two heads over one data directory would fight over the nodes: the second is refused."""
+    descriptor = os.open(data_dir / "head.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(f"cannot serve {data_dir}: another head is serving it", hint="see `layercake status`") from None
+    return descriptor
+
+
+async def _serve(data_dir: Path) -> None:
+    settings = head_settings.load(data_dir)
+    head = Head(data_dir, settings)
+    api = Api(head)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await head.start()
+        await api.start()
+        log.info("serving %s: nodes come to %s, people to %s", data_dir, settings.head_url, settings.socket)
+        await stop.wait()
+    except OSError as error:
+        raise InputError(f"cannot serve: {error}", hint=f"see {data_dir / head_settings.FILE_NAME}") from None
+    finally:
+        await api.stop()
+        await head.stop()
+
+
+def serve(data_dir: Path) -> int:
+    """Runs the head in the foreground; returns the exit status. Raises InputError for what a person has to mend."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    os.umask(0o077)
+    head_settings.load(data_dir)
+    lock = _lock(data_dir)
+    try:
+        asyncio.run(_serve(data_dir))
+    finally:
+        os.close(lock)
+    return 0

@@ -1,0 +1,64 @@
+"""`layercake init`: makes a data directory that `layercake serve` can serve."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from layercake.api import auth
+from layercake.head import pki
+from layercake.head import settings as head_settings
+from layercake.head.settings import BootSettings, Settings
+from layercake.kraken.errors import InputError
+from minos.build import BuildOptions, build
+
+CACHE_NAME = "cache"
+
+
+def _address_of(interface: str) -> tuple[str, int]:
+    found = subprocess.run(["ip", "-j", "-4", "addr", "show", "dev", interface], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        raise InputError(f"cannot use interface {interface!r}: there is no such interface", hint="see `ip link`")
+    for entry in json.loads(found.stdout):
+        for address in entry.get("addr_info", []):
+            return str(address["local"]), int(address["prefixlen"])
+    raise InputError(f"cannot use interface {interface}: it has no IPv4 address", hint="give it one, or say --address")
+
+
+def initialise(
+    data_dir: Path, *, interface: str, address: str | None = None, boot: bool = True, echo: Callable[[str], None] = print,
+    socket: str | None = None, cache: Path | None = None, ra_prefix: str | None = None,
+) -> Settings:
+    """Writes settings, certificate authority and an admin token, and builds minOS.
+
+    What is there already stays: running it again completes what is missing (and builds minOS anew). `boot` False leaves
+    minOS out. `cache` keeps downloaded kernel packages. Raises InputError for an unusable interface or address.
+    """
+    found, prefix = _address_of(interface)
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data_dir.chmod(0o700)
+    if (data_dir / head_settings.FILE_NAME).exists():
+        settings = head_settings.load(data_dir)
+        echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
+    else:
+        boot_settings = BootSettings(ra_prefix=ra_prefix)
+        settings = Settings(interface=interface, address=address or found, prefix=prefix, boot=boot_settings)
+        if socket is not None:
+            settings = msgspec.structs.replace(settings, socket=socket)
+        head_settings.save(data_dir, settings)
+        head_settings.load(data_dir)
+        echo(f"settings: {data_dir / head_settings.FILE_NAME}")
+    if not (data_dir / "pki" / "server.pem").exists():
+        pki.create(data_dir / "pki", settings.address)
+        echo(f"certificate authority: {data_dir / 'pki' / 'ca.pem'}")
+    if not (data_dir / auth.FILE_NAME).exists():
+        echo(f"admin token for the network API: {auth.create(data_dir)}")
+    if boot:
+        echo("building minOS")
+        result = build(BuildOptions(data_dir / "boot", cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem"), say=echo)
+        echo(f"minOS: {result.initramfs_bytes / 1e6:.1f} MB")
+    return settings
