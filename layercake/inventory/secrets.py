@@ -89,13 +89,15 @@ def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: C
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(f"cannot read secret {path}: {error.strerror}", hint="it must exist on the head, mode 0600") from error
-    with os.fdopen(descriptor, "rb") as stream:
-        facts = os.fstat(stream.fileno())
+    try:
+        facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise InputError(f"cannot read secret {path}: not a regular file")
         if facts.st_mode & 0o077 and warn is not None:
             warn(f"secret {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o}); chmod 600 {path}")
-        data = stream.read(MAX_SECRET + 1)
+        data = os.read(descriptor, MAX_SECRET + 1)
+    finally:
+        os.close(descriptor)
     return Secret(_text(path, data))
 
 

@@ -1,0 +1,125 @@
+"""What a correct inventory becomes: layers, ranges, defaults, ids, records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from layercake.inventory.load import load
+from layercake.inventory.schema import Bmc, Node, groups_of, node_id
+from layercake.inventory.secrets import SecretRef
+from layercake.kraken.errors import InputError
+
+RACK = """\
+defaults: {firmware: bios, arch: x86_64, console: ttyS0, kernel_args: "mitigations=off", state: up, images: []}
+groups:
+  ipmi: {bmc: {driver: ipmi, username: admin, password: {file: /etc/bmc}}}
+  redfish: {bmc: {driver: redfish, username: admin, password: {env: BMC_PASSWORD}, verify_tls: false}}
+  quiet: {kernel_args: quiet, images: [debian]}
+nodes:
+  n0: {groups: [ipmi], mac: 52:54:00:00:00:0A, ip: 10.99.0.50, firmware: bios, bmc: {address: 10.98.1.10, port: 623}}
+  n1: {groups: [redfish, quiet], mac: ["52:54:00:00:00:0b", "52:54:00:00:00:0c"], ip: 10.99.0.51, firmware: uefi,
+       state: off, bmc: {address: "https://10.98.1.11:8000", system: /redfish/v1/Systems/1}}
+"""
+
+
+def test_layers_go_from_defaults_over_groups_to_the_node() -> None:
+    inventory = load(RACK, "rack.yaml", {"debian"})
+    assert list(inventory.nodes) == ["n0", "n1"]
+    assert inventory.nodes["n0"] == Node(
+        id=node_id("n0"), name="n0", macs=("52:54:00:00:00:0a",), ip="10.99.0.50", kernel_args="mitigations=off", groups=("ipmi",),
+        bmc=Bmc("ipmi", "10.98.1.10", 623, "admin", SecretRef(file="/etc/bmc")),
+    )
+    assert inventory.nodes["n1"] == Node(
+        id=node_id("n1"), name="n1", macs=("52:54:00:00:00:0b", "52:54:00:00:00:0c"), ip="10.99.0.51", firmware="uefi",
+        kernel_args="quiet", state="off", images=("debian",), groups=("redfish", "quiet"),
+        bmc=Bmc("redfish", "https://10.98.1.11:8000", 8000, "admin", SecretRef(env="BMC_PASSWORD"), "/redfish/v1/Systems/1", False),
+    )
+    assert inventory.groups == {"ipmi": ("n0",), "redfish": ("n1",), "quiet": ("n1",)}
+    assert groups_of(inventory.nodes) == inventory.groups
+
+
+def test_the_id_follows_from_the_name_for_ever() -> None:
+    assert node_id("n0") == "b66cfd8d-8b0a-5cb3-b904-9d8d54fda657"
+
+
+def test_a_range_declares_nodes_that_count_up() -> None:
+    inventory = load("""\
+groups: {r: {bmc: {driver: redfish}}}
+nodes:
+  c[00-15]: {groups: [r], mac: "52:54:00:00:00:f8+", ip: 10.0.0.250+, bmc: {address: "https://10.1.0.1+:8000"}}
+""")
+    assert list(inventory.nodes) == [f"c{i:02}" for i in range(16)]
+    last = inventory.nodes["c15"]
+    assert (last.macs, last.ip) == (("52:54:00:00:01:07",), "10.0.1.9")
+    assert last.bmc is not None and last.bmc.address == "https://10.1.0.16:8000"
+
+
+def test_a_range_takes_one_listed_value_per_node() -> None:
+    inventory = load("""\
+nodes:
+  "n[8-10]":
+    mac: ["52:54:00:00:00:01", ["52:54:00:00:00:02", "52:54:00:00:00:03"], "52:54:00:00:00:04"]
+    ip: [10.0.0.8, 10.0.0.9, 10.0.0.10]
+    bmc: {driver: ipmi, address: [10.1.0.8, 10.1.0.9, 10.1.0.10], port: [623, 624, 625]}
+""")
+    assert {n.name: (n.ip, n.macs[-1][-2:], n.bmc and n.bmc.port) for n in inventory.nodes.values()} == {
+        "n8": ("10.0.0.8", "01", 623), "n9": ("10.0.0.9", "03", 624), "n10": ("10.0.0.10", "04", 625)}
+
+
+@pytest.mark.parametrize(("bmc", "address", "port"), [
+    ("driver: ipmi, address: bmc-n0.example", "bmc-n0.example", 623),
+    ("driver: ipmi, address: 'fd00::1', port: 1623", "fd00::1", 1623),
+    ("driver: redfish, address: 10.1.0.1", "https://10.1.0.1", 443),
+    ("driver: redfish, address: 10.1.0.1, port: 8443", "https://10.1.0.1:8443", 8443),
+    ("driver: redfish, address: 'https://10.1.0.1/'", "https://10.1.0.1", 443),
+    ("driver: redfish, address: 'http://10.1.0.1'", "http://10.1.0.1", 80),
+    ("driver: redfish, address: 'fd00::1'", "https://[fd00::1]", 443),
+    ("driver: redfish, address: 'https://[fd00::1]:8000'", "https://[fd00::1]:8000", 8000),
+])
+def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int) -> None:
+    node = load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{bmc}}}}}\n').nodes["n0"]
+    assert node.bmc is not None
+    assert (node.bmc.address, node.bmc.port) == (address, port)
+
+
+def test_bmc_null_takes_the_groups_bmc_away() -> None:
+    inventory = load("""\
+groups: {g: {bmc: {driver: ipmi}}}
+nodes:
+  n0: {groups: [g], mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: null}
+""")
+    assert inventory.nodes["n0"].bmc is None
+
+
+def test_records_go_to_json_and_back_without_secrets() -> None:
+    for node in load(RACK).nodes.values():
+        record = json.loads(json.dumps(node.to_record()))
+        assert Node.from_record(record) == node
+    assert load(RACK).nodes["n0"].to_record()["bmc"]["password"] == {"file": "/etc/bmc"}
+
+
+def test_a_record_of_an_older_version_gets_defaults_and_an_incomplete_one_is_refused() -> None:
+    node = Node.from_record({"id": "x", "name": "n0", "macs": [], "ip": "10.0.0.1", "from_the_future": 1})
+    assert (node.state, node.boot_timeout, node.bmc) == ("up", 180.0, None)
+    with pytest.raises(InputError, match="macs is missing"):
+        Node.from_record({"id": "x", "name": "n0"})
+    with pytest.raises(InputError, match="driver is missing"):
+        Node.from_record({"id": "x", "name": "n0", "macs": [], "ip": "", "bmc": {"address": "a"}})
+
+
+def test_an_empty_inventory_has_no_nodes(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("nodes:\n")
+    assert load(empty).nodes == {}
+    assert load("").nodes == {}
+
+
+def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read inventory .*: No such file"):
+        load(tmp_path / "nothing.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(InputError, match="byte 5 is not UTF-8"):
+        load(tmp_path / "latin.yaml")

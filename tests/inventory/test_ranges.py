@@ -1,0 +1,84 @@
+"""Node ranges: what they stand for, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from layercake.inventory.ranges import MAX_NODES, expand, fold, names_of
+from layercake.kraken.errors import InputError
+
+KNOWN = [f"n{i}" for i in range(12)] + ["head1"]
+GROUPS = {"ipmi": ["n0", "n2"], "redfish": ["n1", "n3"], "none": []}
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("n0", ["n0"]),
+    ("n[0-3,7]", ["n0", "n1", "n2", "n3", "n7"]),
+    ("n[9-11]", ["n9", "n10", "n11"]),
+    ("n3,n1", ["n1", "n3"]),
+    ("@ipmi", ["n0", "n2"]),
+    ("@ipmi,@redfish", ["n0", "n1", "n2", "n3"]),
+    ("n[0-3]!@ipmi", ["n1", "n3"]),
+    ("n[0-3]&@ipmi", ["n0", "n2"]),
+    ("n[0-8/4]", ["n0", "n4", "n8"]),
+])
+def test_ranges_stand_for_nodes(text: str, names: list[str]) -> None:
+    assert expand(text, KNOWN, GROUPS) == names
+
+
+def test_all_must_be_spelled() -> None:
+    assert set(expand("@all", KNOWN, GROUPS)) == set(KNOWN)
+    for text in ("", "   ", "*", "n*"):
+        with pytest.raises(InputError):
+            expand(text, KNOWN, GROUPS)
+
+
+def test_an_unknown_node_names_the_nearest() -> None:
+    with pytest.raises(InputError) as caught:
+        expand("haed1", KNOWN, GROUPS)
+    assert "there is no node haed1" in caught.value.message
+    assert caught.value.hint == "did you mean head1?"
+
+
+def test_an_unknown_group_names_the_nearest() -> None:
+    with pytest.raises(InputError) as caught:
+        expand("@impi", KNOWN, GROUPS)
+    assert caught.value.hint == "did you mean ipmi?"
+
+
+def test_several_unknown_nodes_are_counted() -> None:
+    with pytest.raises(InputError, match="no node n12 and 3 more"):
+        expand("n[10-15]", KNOWN, GROUPS)
+
+
+@pytest.mark.parametrize("text", ["n[0-3]!n[0-3]", "@none"])
+def test_no_node_at_all_is_an_error(text: str) -> None:
+    with pytest.raises(InputError, match="names no node"):
+        expand(text, KNOWN, GROUPS)
+
+
+BAD_SYNTAX = ["n[0-", "n0]", "n[3-1]", "n[a]", "n[]", "n 0", "n;reboot", "n[0-3", "n[[0]]", "n$(id)", ",", "n[0--1]", "\n"]
+
+
+@pytest.mark.parametrize("text", BAD_SYNTAX)
+def test_bad_syntax_is_an_input_error(text: str) -> None:
+    with pytest.raises(InputError):
+        expand(text, KNOWN, GROUPS)
+    with pytest.raises(InputError):
+        names_of(text)
+
+
+@pytest.mark.parametrize("text", ["n[0-99999999]", "n[0-999]x[0-999]", "n[0-65535],m[0-65535]", "n[" + "0-9999," * 8 + "1]"])
+def test_a_huge_range_is_refused_before_it_takes_memory(text: str) -> None:
+    with pytest.raises(InputError, match=f"more than {MAX_NODES}"):
+        expand(text, KNOWN, GROUPS)
+
+
+def test_two_dimensions() -> None:
+    names = names_of("rack[1-2]n[01-16]")
+    assert len(names) == 32
+    assert (names[0], names[-1]) == ("rack1n01", "rack2n16")
+
+
+def test_fold_is_the_way_back() -> None:
+    assert fold(["n0", "n1", "n2", "n7"]) == "n[0-2,7]"
