@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from pxe.dhcp_decision import UEFI_NBP
-from pxe.nodes import mac_bytes
+from pxe.nodes import Node, mac_bytes
 from pxe.notes import Note
 from pxe.script import INITRD, KERNEL, BootScript
 from pxe.state import BootState
@@ -92,20 +93,32 @@ class HttpServer:
             text = f"{path} is not there: the node cannot boot"
             self._state.recorder.note(Note(node.id, "boot.file-missing", text, "error", {"file": name}, name, 10.0))
             raise web.HTTPNotFound(text="no such boot file\n")
-        response = web.FileResponse(path, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
+        return _BootFile(self._state, node, step, path)
+
+
+class _BootFile(web.FileResponse):
+    """A file whose transfer is recorded. FileResponse sends all of it within `prepare`, which the web server calls."""
+
+    def __init__(self, state: BootState, node: Node, step: Step, path: Path) -> None:
+        super().__init__(path, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
+        self._boot = (state, node, step, path.name)
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Sends the file, or the part asked for, or for HEAD its headers."""
         if request.method == "HEAD":
-            return response
-        started = self._state.clock()
-        self._state.began(node, step, name)
+            return await super().prepare(request)
+        state, node, step, name = self._boot
+        started = state.clock()
+        state.began(node, step, name)
         try:
-            await response.prepare(request)
+            writer = await super().prepare(request)
         except (ConnectionError, asyncio.CancelledError):
-            text = f"the node ended the transfer of {name} after {self._state.clock() - started:.2f} s"
-            self._state.recorder.note(Note(node.id, "boot.transfer-broken", text, "warning", {"file": name}, name, 1.0))
+            text = f"the transfer of {name} broke off after {state.clock() - started:.2f} s"
+            state.recorder.note(Note(node.id, "boot.transfer-broken", text, "warning", {"file": name}, name, 1.0))
             raise
-        if response.status in (200, 206):
-            self._state.ended(node, step, name, response.content_length or 0, self._state.clock() - started)
-        return response
+        if self.status in (200, 206):
+            state.ended(node, step, name, self.content_length or 0, state.clock() - started)
+        return writer
 
 
 @web.middleware

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 BOOT = Variable("boot", ("UNKNOWN", "WAIT", "INIT"), "WAIT: a boot window is open; INIT: the agent has joined")
 VARIABLES = (BOOT,)
+_ENGINE_FIRST_S = 1.0
 
 
 @mutation(
@@ -43,13 +44,19 @@ async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[st
     """Waits for the node's agent to join; the window stays open meanwhile."""
     node = service.arm(request, confirmed=True)
     joined = service.joined(request.node)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + request.timeout
     try:
-        async with asyncio.timeout(request.timeout):
+        async with asyncio.timeout_at(end):
             await joined.wait()
         return {}
     except TimeoutError:
-        raise OperationFailed(f"cannot boot {node.name}: {service.why_stalled(request)}",
+        raise OperationFailed(f"cannot boot {node.name}: {service.stalled(request)}",
                               hint="the node's console and its history show how far it came") from None
+    except asyncio.CancelledError:
+        if loop.time() > end - _ENGINE_FIRST_S:  # the engine's clock for the same time-out ran out a little earlier
+            service.stalled(request)
+        raise
     finally:
         service.disarm(request)
 

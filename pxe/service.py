@@ -154,9 +154,11 @@ class PxeService(Service):
         """Is set when the head says that the node has joined."""
         return self._joined[node]
 
-    def why_stalled(self, request: MutationRequest) -> str:
-        """How far the boot came, in words."""
-        return self._windows.why_stalled(request.node, request.timeout, self._clock())
+    def stalled(self, request: MutationRequest) -> str:
+        """How far the boot came, in words; it is also written into the node's history."""
+        why = self._windows.why_stalled(request.node, request.timeout, self._clock())
+        self._running().recorder.note(Note(request.node, "boot.stalled", why, "warning"))
+        return why
 
 
 def _programs(ipxe_dir: Path) -> dict[str, Path]:

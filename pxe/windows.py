@@ -61,6 +61,11 @@ class StepSeen:
     done: bool
     data: Mapping[str, Any]
 
+    @property
+    def text(self) -> str:
+        """What happened, in words."""
+        return self.step.label if self.done else f"{self.data.get('file', 'file')} asked for"
+
 
 @dataclass(slots=True)
 class Window:
@@ -83,13 +88,13 @@ class Windows:
         self._windows: dict[str, Window] = {}
 
     def arm(self, node: str, token: Any, window_s: Any, now: float, *, confirmed: bool = False) -> Window:
-        """Opens a window, or goes on with the one that has the same token. Raises InputError; the token is in no error text."""
+        """Opens a window, or goes on with the open one of the same token. Raises InputError; the token is in no error text."""
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise InputError(f"cannot arm node {node}: its token is missing or malformed")
         if isinstance(window_s, bool) or not isinstance(window_s, int | float) or not 0 < window_s <= MAX_WINDOW_S:
             raise InputError(f"cannot arm node {node}: window_s must be above 0 and at most {MAX_WINDOW_S:.0f} seconds")
         window = self._windows.get(node)
-        if window is None or window.token != token:
+        if window is None or window.token != token or self.armed(node, now) is None:
             window = self._windows[node] = Window(node, token, now, now)
         window.open, window.until = True, max(window.until, now + float(window_s))
         window.confirmed = window.confirmed or confirmed
@@ -150,7 +155,7 @@ class Windows:
         last = window.steps[-1]
         age = f"{max(0.0, now - last.at):.0f} s ago"
         if not last.done:
-            return f"{last.step.label.removesuffix(' sent')} asked for {age}, its transfer never ended"
+            return f"{last.text} {age}, its transfer never ended"
         return f"{last.step.label} {age}, {last.step.missing}"
 
     def report(self, node: str, now: float) -> dict[str, Any]:
@@ -162,7 +167,7 @@ class Windows:
             "left_s": round(armed.until - now, 3) if armed else 0.0,
             "opened_s_ago": round(now - window.opened, 3) if window else None,
             "steps": [
-                {"kind": s.step.value if s.done else s.step.value.replace("-sent", "-started"), "text": s.step.label,
+                {"kind": s.step.value if s.done else s.step.value.replace("-sent", "-started"), "text": s.text,
                  "done": s.done, "age_s": round(now - s.at, 3), "data": dict(s.data)}
                 for s in (window.steps if window else ())
             ],
