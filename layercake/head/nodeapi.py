@@ -7,7 +7,6 @@ import base64
 import itertools
 import json
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -21,7 +20,7 @@ from layercake.head.store import Record, Store
 from layercake.head.sync import Sync
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
-from layercake.kraken.wire import check_bearer
+from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
@@ -121,14 +120,14 @@ class NodeApi:
         return desired(record, self._settings, self._requests.get(record.node.id, {}))
 
     def _authenticate(self, request: web.Request) -> Record:
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        parts = bearer.split(".")
+        header = request.headers.get("Authorization", "")
         try:
-            record = self._store.find(str(uuid.UUID(parts[0])))
-            session = record.session if record is not None else None
-            if record is not None and session is not None and parts[1] == str(session.number) and check_bearer(bearer, session.key):
+            node, number = peek_bearer(header)
+            record = self._store.find(node_text(node))
+            if record is not None and record.session is not None and record.session.number == number:
+                check_bearer(header, record.session.key)
                 return record
-        except (ValueError, IndexError, WireError) as error:
+        except WireError as error:
             log.debug("an unusable bearer from %s: %s", request.remote, error)
         raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
 

@@ -22,7 +22,7 @@ from layercake.head.settings import Settings
 from layercake.head.store import Record, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import WireError
-from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, peek
+from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 256
@@ -81,7 +81,7 @@ class Sync:
     def receive(self, data: bytes, address: tuple[str, int]) -> None:
         """Handles one datagram. Raises WireError if it is malformed, forged, replayed or of an unknown session."""
         node, number = peek(data)
-        record = self._store.find(str(uuid.UUID(bytes=node)))
+        record = self._store.find(node_text(node))
         if record is None or record.session is None or record.session.number != number:
             raise WireError("cannot take a datagram: its node or session is not known")
         datagram = decode(data, record.session.key)

@@ -1,0 +1,160 @@
+"""Services run in processes of their own, are started again when they die, and never outlive the head."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from layercake.head.modulehost import ModuleHost
+from layercake.head.services import ServiceManager
+from layercake.kraken.errors import OperationFailed, Unreachable
+from layercake.moduleapi import client
+from layercake.moduleapi import module_pb2 as pb
+from tests.support.listener import KeepingListener
+
+NAME = "tests.support.echo"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def until(condition: Callable[[], Any], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.02)
+
+
+class Running:
+    def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
+        self.listener = KeepingListener()
+        self.socket = directory / "m.sock"
+        self.host = ModuleHost(self.socket, self.listener)
+        self.manager = ServiceManager(self.host, self.socket, directory / "log", {NAME: settings})
+        self.listener.manager = self.manager
+        self.status = self.manager.status[NAME]
+
+
+@asynccontextmanager
+async def running(directory: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[Running]:
+    run = Running(directory, settings or {})
+    await run.host.start()
+    run.manager.start()
+    try:
+        yield run
+    finally:
+        await run.host.stop()
+        await run.manager.stop()
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+async def test_a_service_gets_nodes_and_answers(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        await until(lambda: run.status.health == "running")
+        run.host.send(NAME, pb.FromHead(node_changed=pb.NodeChanged(node="a", json=b'{"ip":"10.0.0.1"}')))
+        run.host.send(NAME, pb.FromHead(node_state=pb.NodeState(node="a", values={"power": "ON"})))
+        dump = await run.host.call(NAME, "dump", {})
+        assert dump["nodes"] == {"a": {"ip": "10.0.0.1"}}
+        assert dump["states"] == {"a": {"power": "ON"}}
+        assert dump["cookie"] is None, "the cookie stays in the environment, where children would see it"
+        with pytest.raises(OperationFailed, match="no such method"):
+            await run.host.call(NAME, "nonsense", {})
+
+
+async def test_mutations_end_in_results(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        await until(lambda: run.status.health == "running")
+        for number, name in ((1, "fail"), (2, "set"), (3, "bug")):
+            run.host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=number, node="a", mutation=name, params_json=b'{"power":"ON"}')))
+        await until(lambda: len(run.listener.results) == 3)
+        results = {r[0]: r for r in run.listener.results}
+        assert results[1][1:4] == (False, "cannot do it: told to fail", "ask for something else")
+        assert results[2][1:] == (True, "", "", {"power": "ON"})
+        assert results[3][1] is False
+        assert "secret detail" not in results[3][2]
+        assert ("a", "echo.mutated", "set") in run.listener.events
+
+
+async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        await until(lambda: run.status.health == "running")
+        first = run.status.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: run.status.pid not in (None, first) and run.status.health == "running")
+        assert run.status.restarts == 1
+        assert run.listener.detachments == [NAME]
+        assert (await run.host.call(NAME, "dump", {}))["pid"] == run.status.pid
+
+
+async def test_defect_9_a_service_that_failed_is_well_again_after_a_start(tmp_path: Path) -> None:
+    async with running(tmp_path, {"fail": True}) as run:
+        await until(lambda: run.status.restarts >= 1)
+        assert run.status.health == "cannot start: cannot start: told to fail"
+        run.manager._settings = {NAME: {}}
+        await until(lambda: run.status.health == "running")
+        assert run.status.state.value == "running"
+
+
+async def test_only_an_instance_that_the_head_started_may_attach(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        await until(lambda: run.status.health == "running")
+        assert run.socket.stat().st_mode & 0o777 == 0o600
+        run.host.expect(NAME, "expected", "right", {})
+        async with grpc.aio.insecure_channel(f"unix:{run.socket}") as channel:
+            attach = channel.stream_stream(
+                client.METHOD, request_serializer=pb.FromService.SerializeToString, response_deserializer=pb.FromHead.FromString
+            )
+
+            async def hello() -> AsyncIterator[pb.FromService]:
+                yield pb.FromService(hello=pb.Hello(version=1, service=NAME, instance="expected", cookie="wrong"))
+
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                async for _ in attach(hello()):
+                    pass
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert (await run.host.call(NAME, "dump", {}))["pid"] == run.status.pid
+
+
+async def test_a_call_to_a_service_that_is_away_says_so(tmp_path: Path) -> None:
+    host = ModuleHost(tmp_path / "m.sock", KeepingListener())
+    with pytest.raises(Unreachable, match="not running"):
+        await host.call(NAME, "dump", {})
+
+
+def test_defect_9_no_service_outlives_a_killed_head(tmp_path: Path) -> None:
+    head = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.die_test_head", str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert head.stdout is not None
+        pid = int(head.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+    finally:
+        head.kill()
+        head.wait()
+        head.stdout.close()
+    end = time.monotonic() + 10
+    while _alive(pid):
+        assert time.monotonic() < end, f"service {pid} outlived its head"
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

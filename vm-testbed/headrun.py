@@ -1,0 +1,182 @@
+"""Runs a Layercake head over a virtual rack, the way an administrator would: by its command line and its Unix socket.
+
+The demo, the VM tests and the benchmarks share it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vrack.rack import Rack
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
+INTERFACE = "br0"
+
+
+class HeadRunError(Exception):
+    """The head, or a command, did not do what was expected; the text holds what it said."""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class HeadRun:
+    """One head, in the rack's network. `data` is its data directory."""
+
+    def __init__(self, rack: Rack, data: Path) -> None:
+        self.rack = rack
+        self.data = data
+        self.socket = Path("/run") / f"{rack.namespace}-api.sock"
+        self.process: subprocess.Popen[Any] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the command line needs to find this head."""
+        return {**os.environ, "LAYERCAKE_SOCKET": str(self.socket), "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+
+    def init(self, settings: Mapping[str, Any] | None = None) -> None:
+        """Makes the data directory and minOS; `settings` override what `layercake init` chose (nested)."""
+        code = (
+            "import sys, pathlib; from layercake.setup import initialise; "
+            "initialise(pathlib.Path(sys.argv[1]), interface=sys.argv[2], socket=sys.argv[3], cache=pathlib.Path(sys.argv[4]), "
+            "ra_prefix='fd99::/64')"
+        )
+        CACHE.mkdir(parents=True, exist_ok=True)
+        done = self.rack.run([sys.executable, "-c", code, str(self.data), INTERFACE, str(self.socket), str(CACHE)], timeout_s=300)
+        if done.returncode != 0:
+            raise HeadRunError(f"cannot initialise the head: {done.stdout}{done.stderr}")
+        if settings:
+            self._override(settings)
+
+    def _override(self, settings: Mapping[str, Any]) -> None:
+        import yaml
+
+        path = self.data / "config.yaml"
+        config = yaml.safe_load(path.read_text())
+        for section, value in settings.items():
+            config[section] = {**config[section], **value} if isinstance(value, Mapping) else value
+        path.write_text(yaml.safe_dump(config))
+
+    def start(self, limit_s: float = 30.0) -> None:
+        """Starts the head; returns when its API answers and its services run."""
+        with (self.data / "head.log").open("ab") as log:
+            self.process = self.rack.exec(
+                [sys.executable, "-m", "layercake.cli.main", "serve", "--data", str(self.data)],
+                env=self.environment, cwd=ROOT, stdout=log, stderr=log,
+            )
+        self.wait("the head serves", self.serving, limit_s)
+
+    def serving(self) -> bool:
+        """Whether the API answers and all services run."""
+        if self.process is not None and self.process.poll() is not None:
+            raise HeadRunError(f"the head has ended:\n{self.log()[-3000:]}")
+        try:
+            services = self.api("GET", "/v1/status")["services"]
+        except (OSError, http.client.HTTPException):
+            return False
+        return all(s["state"] == "running" for s in services)
+
+    def stop(self) -> None:
+        """Stops the head in an orderly way."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9: what a power failure of the head looks like to the nodes."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+            process.wait(30)
+
+    def log(self) -> str:
+        """The head's own log."""
+        return (self.data / "head.log").read_text(errors="replace")
+
+    def api(self, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
+        """One request over the Unix socket. Raises HeadRunError with the answer when it is an error."""
+        connection = _UnixConnection(str(self.socket), timeout)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise HeadRunError(f"{method} {path}: {answer.status} {text}")
+        return json.loads(text)
+
+    def cli(self, *arguments: str, check: bool = True, timeout: float = 900.0) -> subprocess.CompletedProcess[str]:
+        """Runs the command line as a person would."""
+        argv = [sys.executable, "-m", "layercake.cli.main", *arguments]
+        done = subprocess.run(argv, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+        if check and done.returncode != 0:
+            raise HeadRunError(f"layercake {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """All nodes by name."""
+        return {n["name"]: n for n in self.api("GET", "/v1/nodes")["nodes"]}
+
+    def history(self, node: str, kind: str = "") -> list[dict[str, Any]]:
+        """A node's events, oldest first."""
+        return [e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)]
+
+    def apply(self, yaml_text: str, *, allow_remove: bool = False) -> Any:
+        """Applies an inventory."""
+        return self.api("POST", "/v1/inventory/apply", {"yaml": yaml_text, "file": "rack.yaml", "allow_remove": allow_remove})
+
+    def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
+        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
+        start = time.monotonic()
+        while not condition():
+            if time.monotonic() - start > limit_s:
+                raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
+            time.sleep(0.1)
+        return time.monotonic() - start
+
+    def wait_converged(self, limit_s: float, names: set[str] | None = None) -> float:
+        """Waits until the named nodes, or all, are converged."""
+
+        def done() -> bool:
+            nodes = self.nodes()
+            return all(n["status"] == "converged" for name, n in nodes.items() if names is None or name in names)
+
+        return self.wait("nodes converge", done, limit_s)
+
+    def describe(self) -> str:
+        """The nodes, their explanations and the end of the head's log: what one wants to read when a test fails."""
+        try:
+            texts = [self.api("GET", f"/v1/nodes/{name}/explain")["text"] for name in self.nodes()]
+            events = self.api("GET", "/v1/events?limit=60")["events"]
+            texts += [f"{e['at']:.1f} {e['node'] or '-'} {e['kind']} {e['text']}" for e in events]
+        except (OSError, HeadRunError, http.client.HTTPException) as error:
+            texts = [f"(the head does not answer: {error})"]
+        consoles = [f"--- console {n.name}\n{self.rack.console(i)[-1500:]}" for i, n in enumerate(self.rack.nodes)
+                    if (self.rack.node_directory(i) / "console.log").exists()]
+        return "\n".join([*texts, "--- log", self.log()[-3000:], *consoles])
+
+    def close(self) -> None:
+        """Stops the head and removes its socket."""
+        self.stop()
+        self.socket.unlink(missing_ok=True)
