@@ -1,0 +1,315 @@
+"""One node's state machine, as a pure function: `step(node, event, now) -> (node, effects)`.
+
+The same code runs on the head, for all nodes, and on a node, for itself; `actor` says which. Rules that are easy to get wrong:
+
+- What is seen decides, not what was started: a mutation is complete when its values are discovered, whoever brought them about.
+- An unexpected discovery plans anew. The mutation under way is kept only while a cheapest chain still starts with it.
+- A timeout may put down a value (boot-wait: power=HANG) that leads round a loop of other mutations. Its failed attempts are counted
+  through the loop, else a node that never boots would be power-cycled for ever; they are forgotten when that mutation completes,
+  when something else is wanted, when a person clears the node, and when the goal was met for STABLE_S.
+- A loop in which everything completes (a power supply that trips after each power-on) is bounded by ROUNDS_LIMIT.
+- Values put down by a timeout are assumptions: they give way to evidence (Planner.observe).
+- The head gives the node's own mutations their timeout and AWAIT_MARGIN_S more, counts, and never puts down a value for them: that
+  is the node's business. A node waits for the head without any limit: it heals its images while the head is away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from layercake.kraken.facts import (
+    BACKOFF_CAP_S,
+    NEVER,
+    Active,
+    AttemptFailed,
+    Await,
+    Cancel,
+    Changed,
+    Cleared,
+    Completed,
+    DesiredChanged,
+    Discovered,
+    Effect,
+    Event,
+    Failed,
+    Held,
+    NoChain,
+    NodeState,
+    Progress,
+    Quarantine,
+    Quarantined,
+    Released,
+    Start,
+    Tick,
+    Unquarantined,
+)
+from layercake.kraken.mutation import Mutation, Where
+from layercake.kraken.planner import Planner
+from layercake.kraken.variables import UNKNOWN
+
+__all__ = [
+    "AWAIT_MARGIN_S", "BACKOFF_BASE_S", "BACKOFF_CAP_S", "NEVER", "ROUNDS_LIMIT", "STABLE_S", "Active", "AttemptFailed", "Await",
+    "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed", "Held", "NoChain",
+    "NodeState", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick", "Unquarantined", "backoff", "step",
+]
+
+BACKOFF_BASE_S = 5.0
+STABLE_S = 600.0
+"""How long a goal must have been met before failures that came before it are forgotten."""
+ROUNDS_LIMIT = 30
+"""How often one mutation may complete, without the node being stable in between, before the engine stops trying."""
+AWAIT_MARGIN_S = 10.0
+"""What the other actor gets on top of a mutation's timeout: its own verdict has to travel."""
+EXTENSION = 3.0
+"""Progress moves a deadline to at most this many timeouts after the start."""
+
+
+def backoff(failures: int, jitter: float) -> float:
+    """Seconds to wait after the n-th failure in a row: 5, 10, 20 ... at most 300, times 0.5 to 1.5 for a jitter in [0, 1)."""
+    return float(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2 ** min(failures - 1, 16)) * (0.5 + jitter))
+
+
+def step(
+    planner: Planner, actor: Where, node: NodeState, event: Event, now: float, jitter: Callable[[], float]
+) -> tuple[NodeState, tuple[Effect, ...]]:
+    """The node after an event, and what the caller has to do about it, in order.
+
+    `jitter` gives a number in [0, 1). Returns the same NodeState object if nothing changed. Raises DeclarationError for a discovery
+    of undeclared variables or values: the boundary where they came in has to refuse those.
+    """
+    turn = _Turn(planner, actor, node, now, jitter)
+    turn.take(event)
+    turn.expire()
+    turn.decide()
+    return (node if turn.node == node else turn.node), tuple(turn.effects)
+
+
+class _Turn:
+    """One call of `step`: the node as it becomes, and the effects so far."""
+
+    def __init__(self, planner: Planner, actor: Where, node: NodeState, now: float, jitter: Callable[[], float]) -> None:
+        self.planner = planner
+        self.actor = actor
+        self.node = node
+        self.now = now
+        self.jitter = jitter
+        self.effects: list[Effect] = []
+        self.news = False
+
+    def set(self, **changes: Any) -> None:
+        self.node = dataclasses.replace(self.node, **changes)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Discovered(values, why):
+                self.discovered(values, why)
+            case DesiredChanged(goal, fresh):
+                self.set(rounds={})
+                if fresh or goal != self.node.goal:
+                    self.set(goal=goal, no_chain=False, met_since=None)
+                    self.forgive("the desired state has changed")
+            case Failed(mutation, attempt, error):
+                active = self.node.active
+                if active is not None and active.mine and (active.mutation, active.attempt) == (mutation, attempt):
+                    self.failed(error)
+            case Cleared(by):
+                self.forgive(f"cleared by {by}")
+            case Held(until):
+                self.set(held_until=until)
+            case Released():
+                self.set(held_until=0.0)
+            case Progress(mutation, extend_to):
+                self.extend(mutation, extend_to)
+            case Tick():
+                pass
+
+    def forgive(self, why: str) -> None:
+        """Failures are forgotten, and a quarantine ends."""
+        if self.node.quarantine is not None:
+            self.effects.append(Unquarantined(why))
+        self.set(attempts={}, rounds={}, not_before=0.0, last_error="", quarantine=None)
+
+    def extend(self, mutation: str, extend_to: float) -> None:
+        active = self.node.active
+        if active is not None and active.mutation == mutation and mutation in self.planner:
+            cap = active.started + EXTENSION * self.planner.mutation(mutation).timeout
+            self.set(active=dataclasses.replace(active, deadline=max(active.deadline, min(extend_to, cap))))
+
+    def become(self, state: int, assumed: int, why: str) -> None:
+        before = self.node.state
+        self.set(state=state, assumed=assumed)
+        if state != before:
+            self.news = True
+            self.effects.append(Changed(before, state, why))
+
+    # -- what was seen
+
+    def discovered(self, values: Mapping[str, str], why: str) -> None:
+        self.become(*self.planner.observe(self.node.state, values, self.node.assumed), why)
+        active = self.node.active
+        if active is not None and active.mutation in self.planner:
+            mutation = self.planner.mutation(active.mutation)
+            astray = self.astray(mutation)
+            if self.reached(mutation):
+                self.complete(active)
+            elif astray and self.news:
+                if active.mine:
+                    self.effects.append(Cancel(active.mutation, astray))
+                self.failed(astray)
+        quarantine = self.node.quarantine
+        if quarantine is not None:
+            if quarantine.mutation not in self.planner:
+                self.forgive(f"{quarantine.mutation} is no longer among the mutations")
+            elif not self.circling() and self.came_true(self.planner.mutation(quarantine.mutation), values):
+                self.forgive(f"what {quarantine.mutation} is for was discovered after all")
+
+    def value(self, variable: str) -> str:
+        return self.planner.layout.get(self.node.state, variable)
+
+    def reached(self, mutation: Mutation) -> bool:
+        """Whether all its changes are there; a discovery has succeeded with any value that is known."""
+        return all(self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b for k, (a, b) in mutation.changes.items())
+
+    def astray(self, mutation: Mutation) -> str:
+        """What a mutation led to instead, "" if it did not go wrong. Values that are gone do not count: others take those away."""
+        for variable, (before, after) in mutation.changes.items():
+            value = self.value(variable)
+            if UNKNOWN not in (before, value) and value not in (before, after):
+                return f"{variable} became {value} instead of {after}"
+        return ""
+
+    def came_true(self, mutation: Mutation, values: Mapping[str, str]) -> bool:
+        """Whether a discovery gives what the mutation is for. Of one that discovers, the newly known variables are enough."""
+        wanted = {k: mutation.changes[k] for k in mutation.discovers} or mutation.changes
+        if not any(values.get(k, UNKNOWN) != UNKNOWN for k in wanted):
+            return False
+        return all(self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b for k, (a, b) in wanted.items())
+
+    def circling(self) -> bool:
+        """Whether the quarantine is for success that does not last; more of the same success is no way out of that."""
+        quarantine = self.node.quarantine
+        return quarantine is not None and self.node.rounds.get(quarantine.mutation, 0) >= ROUNDS_LIMIT
+
+    def complete(self, active: Active) -> None:
+        self.effects.append(Completed(active.mutation, self.now - active.started))
+        attempts = {k: v for k, v in self.node.attempts.items() if k != active.mutation}
+        rounds = dict(self.node.rounds)
+        if active.mine:
+            rounds[active.mutation] = rounds.get(active.mutation, 0) + 1
+        self.set(active=None, attempts=attempts, rounds=rounds, not_before=0.0, last_error="")
+
+    # -- what went wrong
+
+    def expire(self) -> None:
+        active = self.node.active
+        if active is None or self.now < active.deadline:
+            return
+        error = f"{active.mutation} was not done after {self.now - active.started:.0f} s"
+        if active.mine:
+            self.effects.append(Cancel(active.mutation, "it has timed out"))
+            value = self.planner.mutation(active.mutation).on_timeout if active.mutation in self.planner else None
+            if value is not None:
+                state = self.planner.assume(self.node.state, *value)
+                self.become(state, self.node.assumed | self.planner.layout.mask(value[0]), f"{error}; {'='.join(value)} is assumed")
+        self.failed(error)
+
+    def failed(self, error: str) -> None:
+        """The attempt under way has failed: back off, or give up."""
+        active = self.node.active
+        if active is None:
+            return
+        name = active.mutation
+        count = self.node.attempts.get(name, 0) + 1
+        self.set(active=None, attempts={**self.node.attempts, name: count}, last_error=error)
+        if name in self.planner and count >= self.planner.mutation(name).retries:
+            self.effects.append(AttemptFailed(name, active.attempt, error, None))
+            self.quarantine(name, error, count)
+            return
+        retry_at = self.now + backoff(count, self.jitter())
+        self.set(not_before=retry_at)
+        self.news = False
+        self.effects.append(AttemptFailed(name, active.attempt, error, retry_at))
+
+    def quarantine(self, name: str, reason: str, attempts: int) -> None:
+        quarantine = Quarantine(name, reason, self.now, attempts)
+        self.set(quarantine=quarantine, not_before=0.0)
+        self.effects.append(Quarantined(quarantine))
+
+    # -- what to do next
+
+    def decide(self) -> None:
+        """Keeps, cancels or starts a mutation, and says when to look again."""
+        node = self.node
+        if node.goal.met(node.state):
+            self.drop("the goal is met")
+            if node.quarantine is not None and not self.circling():
+                self.forgive("the goal is met")
+            met_since = self.now if node.met_since is None else node.met_since
+            self.set(met_since=met_since, not_before=0.0, last_error="", no_chain=False, wake=NEVER)
+            return
+        if node.met_since is not None:
+            if self.now - node.met_since >= STABLE_S:
+                self.forgive(f"the goal was met for {STABLE_S:.0f} s")
+            self.set(met_since=None)
+        if self.node.quarantine is not None:
+            self.drop("the node is in quarantine")
+            self.set(wake=NEVER, no_chain=False)
+            return
+        if node.active is not None and self.still_right(node.active):
+            self.set(wake=node.active.deadline, no_chain=False)
+            return
+        chosen = self.planner.next(node.state, node.goal)
+        if chosen is None:
+            self.drop("there is no chain to the goal from here")
+            if not node.no_chain:
+                self.effects.append(NoChain())
+            self.set(wake=NEVER, no_chain=True)
+            return
+        self.drop("it is no longer the next step")
+        self.set(no_chain=False)
+        self.begin(chosen)
+
+    def still_right(self, active: Active) -> bool:
+        """Whether a cheapest chain starts with the mutation under way.
+
+        Its effects may be discovered piece by piece, so it is judged from where it started: the part that is done is rewound.
+        """
+        if active.mutation not in self.planner:
+            return False
+        state = self.node.state
+        changes = self.planner.mutation(active.mutation).changes
+        discovery = all(before == UNKNOWN for before, _ in changes.values())
+        for variable, (before, after) in changes.items():
+            if discovery or self.value(variable) == after:
+                state = self.planner.layout.set(state, variable, before)
+        return self.planner.leads(active.mutation, state, self.node.goal)
+
+    def drop(self, why: str) -> None:
+        active = self.node.active
+        if active is not None:
+            if active.mine:
+                self.effects.append(Cancel(active.mutation, why))
+            self.set(active=None)
+
+    def begin(self, mutation: Mutation) -> None:
+        node, name = self.node, mutation.name
+        if node.not_before > 0 and self.news and name not in node.attempts:
+            self.set(not_before=0.0)  # another step than the one that failed: no reason to wait
+        if self.now < max(node.held_until, self.node.not_before):
+            self.set(wake=max(node.held_until, self.node.not_before))
+            return
+        if node.rounds.get(name, 0) >= ROUNDS_LIMIT:
+            reason = f"{name} succeeded {ROUNDS_LIMIT} times and the node does not stay as it should"
+            self.quarantine(name, reason, node.rounds[name])
+            self.set(wake=NEVER)
+            return
+        attempt = node.attempts.get(name, 0) + 1
+        mine = mutation.where is self.actor
+        timeout = mutation.timeout
+        if not mine:
+            timeout = timeout + AWAIT_MARGIN_S if self.actor is Where.HEAD else NEVER
+        self.effects.append(Start(name, attempt, timeout) if mine else Await(name, timeout))
+        deadline = self.now + timeout
+        self.set(active=Active(name, attempt, self.now, deadline, mine), wake=deadline)

@@ -1,0 +1,167 @@
+"""The datagrams between head and node, and the node's HTTP credential. Codec only; sockets are elsewhere.
+
+A datagram is 112 bytes whatever the node holds, all integers big endian:
+
+    magic "LC" | version 1 | kind 1 | node 16 | session 8 | epoch 8 | sequence 8 | cfg 8 | dsc 8 | layout 4
+    | mask 16 | state 16 | tag 16
+
+The tag is blake2b-128, keyed with the session key, over all before it (RFC 7693 section 2.9). It proves who sent the datagram, not
+that it is fresh: see ReplayGuard. `peek` tells which key to try, and nothing that it says is to be trusted before `decode`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from layercake.kraken.errors import WireError
+
+MAGIC = b"LC"
+VERSION = 1
+TAG_SIZE = 16
+KEY_SIZE = 32
+
+_HEAD = struct.Struct(">2sBB16sQ")
+_BODY = struct.Struct(">2sBB16sQQQQQ4s16s16s")
+SIZE = _BODY.size + TAG_SIZE
+_TOKEN = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9]{1,20})\.([0-9a-f]{32})", re.ASCII)
+
+
+class Kind(IntEnum):
+    """What a datagram is for."""
+
+    HELLO = 1
+    DESIRED = 2
+    CHALLENGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One datagram. `mask` says which bits of the packed `state` the sender vouches for; `layout` is Layout.digest.
+
+    HELLO (node to head): what the node has discovered, and the desired revision that it acts on. DESIRED (head to node):
+    the goal's mask and value, and the newest desired revision. CHALLENGE (head to node): the head's epoch has changed, say
+    HELLO under this one.
+    """
+
+    kind: Kind
+    node: bytes
+    session: int
+    epoch: int
+    sequence: int
+    cfg_revision: int
+    dsc_revision: int
+    layout: bytes
+    mask: int
+    state: int
+
+
+def _tag(data: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(data, key=key, digest_size=TAG_SIZE).digest()
+
+
+def _check_key(key: bytes) -> None:
+    # blake2b takes an empty key without a murmur, and the tag would then prove nothing.
+    if len(key) < TAG_SIZE:
+        raise WireError(f"cannot authenticate a datagram: the key has {len(key)} bytes, at least {TAG_SIZE} are needed")
+
+
+def encode(datagram: Datagram, key: bytes) -> bytes:
+    """The datagram's bytes with its tag. Raises WireError when a field does not fit."""
+    d = datagram
+    _check_key(key)
+    if len(d.node) != 16 or len(d.layout) != 4:
+        raise WireError("cannot encode datagram: node has 16 bytes and layout 4", hint="pass uuid.bytes and Layout.digest")
+    try:
+        data = _BODY.pack(MAGIC, VERSION, d.kind, d.node, d.session, d.epoch, d.sequence, d.cfg_revision, d.dsc_revision, d.layout,
+                          d.mask.to_bytes(16, "big"), d.state.to_bytes(16, "big"))
+    except (struct.error, OverflowError) as error:
+        raise WireError(f"cannot encode datagram: {error}") from error
+    return data + _tag(data, key)
+
+
+def peek(data: bytes) -> tuple[bytes, int]:
+    """The node and session that a datagram claims to be of, to look its key up. Raises WireError if it is malformed."""
+    if len(data) != SIZE:
+        raise WireError(f"cannot read datagram: {len(data)} bytes, expected {SIZE}")
+    magic, version, kind, node, session = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError("cannot read datagram: it is not one of Layercake's")
+    if version != VERSION:
+        raise WireError(f"cannot read datagram: version {version}, expected {VERSION}")
+    if kind not in _KINDS:
+        raise WireError(f"cannot read datagram: kind {kind} is not known")
+    return node, session
+
+
+_KINDS = frozenset(int(k) for k in Kind)
+
+
+def decode(data: bytes, key: bytes) -> Datagram:
+    """The datagram, once its tag has been checked in constant time. Raises WireError if it is malformed or forged."""
+    peek(data)
+    _check_key(key)
+    body = bytes(data[: _BODY.size])
+    if not hmac.compare_digest(_tag(body, key), bytes(data[_BODY.size :])):
+        raise WireError("cannot accept datagram: its tag is wrong")
+    _, _, kind, node, session, epoch, sequence, cfg, dsc, layout, mask, state = _BODY.unpack(body)
+    numbers = int.from_bytes(mask, "big"), int.from_bytes(state, "big")
+    return Datagram(Kind(kind), node, session, epoch, sequence, cfg, dsc, layout, *numbers)
+
+
+class ReplayGuard:
+    """Takes each sequence number of one session and direction at most once, in rising order.
+
+    Datagrams that overtake each other on the way are refused with the replays: each one carries the whole state, so an older one
+    has nothing to add.
+    """
+
+    __slots__ = ("last",)
+
+    def __init__(self, last: int = -1) -> None:
+        self.last = last
+
+    def accept(self, sequence: int) -> bool:
+        """Whether the number is above all that were accepted; it counts from then on. Call it after `decode`, never before."""
+        if sequence <= self.last:
+            return False
+        self.last = sequence
+        return True
+
+
+def node_text(node: bytes) -> str:
+    """A node's 16 bytes as a UUID in its usual form. (The module uuid stays out of what ships to nodes.)"""
+    if len(node) != 16:
+        raise WireError("cannot name node: its id has 16 bytes")
+    h = node.hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def bearer(key: bytes, node: bytes, session: int) -> str:
+    """The value of a node's Authorization header: "Bearer NODE.SESSION.TAG"."""
+    _check_key(key)
+    try:
+        tag = _tag(b"http" + session.to_bytes(8, "big"), key)
+    except OverflowError as error:
+        raise WireError("cannot make credential: the session does not fit 64 bits") from error
+    return f"Bearer {node_text(node)}.{session}.{tag.hex()}"
+
+
+def peek_bearer(header: str) -> tuple[bytes, int]:
+    """The node and session that a credential claims, to look its key up. Raises WireError if it is malformed."""
+    match = _TOKEN.fullmatch(header.removeprefix("Bearer "))
+    if match is None or int(match[2]) >= 1 << 64:
+        raise WireError("cannot read credential: it is not of the form NODE.SESSION.TAG")
+    return bytes.fromhex(match[1].replace("-", "")), int(match[2])
+
+
+def check_bearer(header: str, key: bytes) -> tuple[bytes, int]:
+    """The node and session of a genuine credential, compared in constant time. Raises WireError if malformed or forged."""
+    node, session = peek_bearer(header)
+    if not hmac.compare_digest(bearer(key, node, session).removeprefix("Bearer "), header.removeprefix("Bearer ")):
+        raise WireError("cannot accept credential: its tag is wrong")
+    return node, session

@@ -1,0 +1,56 @@
+"""The credential of a node on the head's HTTP API."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layercake.kraken.errors import WireError
+from layercake.kraken.wire import bearer, check_bearer, peek_bearer
+
+KEY = bytes(range(32))
+NODE = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
+
+
+def test_form_is_the_documented_one() -> None:
+    tag = hashlib.blake2b(b"http" + (5).to_bytes(8, "big"), key=KEY, digest_size=16).hexdigest()
+    assert bearer(KEY, NODE.bytes, 5) == f"Bearer {NODE}.5.{tag}"
+
+
+@settings(derandomize=True)
+@given(st.uuids(), st.integers(0, (1 << 64) - 1))
+def test_genuine_is_accepted(node: uuid.UUID, session: int) -> None:
+    header = bearer(KEY, node.bytes, session)
+    assert check_bearer(header, KEY) == peek_bearer(header) == (node.bytes, session)
+
+
+def test_of_another_session_or_key_is_refused() -> None:
+    header = bearer(KEY, NODE.bytes, 5)
+    with pytest.raises(WireError, match="tag"):
+        check_bearer(header.replace(".5.", ".6."), KEY)
+    with pytest.raises(WireError, match="tag"):
+        check_bearer(header, KEY[::-1])
+
+
+@settings(derandomize=True, max_examples=300)
+@given(st.one_of(st.text(max_size=80), st.text("0123456789abcdef.-", max_size=90).map(lambda t: "Bearer " + t)))
+def test_noise_is_refused(text: str) -> None:
+    with pytest.raises(WireError):
+        check_bearer(text, KEY)
+
+
+@pytest.mark.parametrize("change", [lambda h: h + "\n", lambda h: h.upper(), lambda h: h.replace(".5.", ".٥."),
+                                    lambda h: h.replace(".5.", f".{1 << 64}."), lambda h: h.replace("Bearer ", "Basic ")])
+def test_near_misses_are_refused(change: object) -> None:
+    with pytest.raises(WireError):
+        check_bearer(change(bearer(KEY, NODE.bytes, 5)), KEY)  # type: ignore[operator]  # a lambda of the list above
+
+
+@pytest.mark.parametrize("session", [-1, 1 << 64])
+def test_sessions_that_do_not_fit_are_refused(session: int) -> None:
+    with pytest.raises(WireError):
+        bearer(KEY, NODE.bytes, session)
