@@ -1,4 +1,4 @@
-"""`python -m vrack up DIR --nodes 4` holds a rack up until it is interrupted; `python -m vrack inventory DIR` prints its inventory."""
+"""`python -m vrack up DIR --nodes 4` holds a rack up until interrupted; `python -m vrack inventory DIR` prints its inventory."""
 
 from __future__ import annotations
 

@@ -1,0 +1,70 @@
+"""One BMC's rate limit and circuit breaker. Pure: the clock is an argument, in seconds of any steady clock.
+
+A BMC that does not answer is left alone for a while, then one operation may try; each further failure doubles the rest. A BMC that
+answers gets a token bucket, because many answer slowly and lock up under load.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from powerman.settings import Limits
+
+
+class Circuit(enum.Enum):
+    """Whether operations may go to a BMC."""
+
+    CLOSED = "answers"
+    OPEN = "left alone"
+    TRYING = "one try under way"
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The state of one BMC's breaker; every method returns a new one."""
+
+    limits: Limits
+    tokens: float
+    at: float                       # when `tokens` was right
+    circuit: Circuit = Circuit.CLOSED
+    failures: int = 0               # in a row
+    retry_at: float = 0.0           # when OPEN: the next try
+
+    @classmethod
+    def fresh(cls, limits: Limits, now: float) -> Breaker:
+        """The breaker of a BMC that nothing is known about."""
+        return cls(limits, limits.burst, now)
+
+    def wait_s(self, now: float) -> float:
+        """How long an operation has to wait; 0 if it may go now. While another one is trying, as long as the first rest."""
+        if self.circuit is Circuit.OPEN:
+            return max(0.0, self.retry_at - now)
+        if self.circuit is Circuit.TRYING:
+            return self.limits.rest_s
+        missing = 1.0 - self._filled(now)
+        return max(0.0, missing / self.limits.rate_per_s)
+
+    def admitted(self, now: float) -> Breaker:
+        """An operation goes ahead, for which `wait_s` was 0."""
+        circuit = Circuit.TRYING if self.circuit is Circuit.OPEN else self.circuit
+        return replace(self, tokens=max(0.0, self._filled(now) - 1.0), at=now, circuit=circuit)
+
+    def answered(self, now: float) -> Breaker:
+        """The BMC answered, be it with a refusal."""
+        return replace(self, circuit=Circuit.CLOSED, failures=0, retry_at=0.0, tokens=self._filled(now), at=now)
+
+    def unanswered(self, now: float) -> Breaker:
+        """The BMC did not answer, or refused the login."""
+        failures = self.failures + 1
+        if failures < self.limits.failures and self.circuit is Circuit.CLOSED:
+            return replace(self, failures=failures)
+        rest = min(self.limits.rest_max_s, self.limits.rest_s * 2.0 ** min(30, failures - self.limits.failures))
+        return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
+
+    def abandoned(self, now: float) -> Breaker:
+        """An operation was cancelled before it could tell anything; another one may try."""
+        return replace(self, circuit=Circuit.OPEN, retry_at=now) if self.circuit is Circuit.TRYING else self
+
+    def _filled(self, now: float) -> float:
+        return min(self.limits.burst, self.tokens + max(0.0, now - self.at) * self.limits.rate_per_s)

@@ -1,0 +1,103 @@
+"""The seam between powerman and management controllers: one protocol, whatever the BMC speaks. Facts and errors, no I/O.
+
+    LayercakeError
+     +-- Unreachable               the BMC does not answer; what it would say is not known
+     +-- OperationFailed           the BMC answered that it failed
+          +-- LoginRefused         it does not take this user or password
+          +-- Unsupported          it has no such function
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from layercake.kraken.errors import OperationFailed, Unreachable
+
+
+class PowerState(enum.Enum):
+    """What a BMC says about a machine's power. The values are those of the state variable `power`."""
+
+    ON = "ON"
+    OFF = "OFF"
+
+
+class LoginRefused(OperationFailed):
+    """The BMC does not take this user or password. Trying again only locks accounts."""
+
+
+class Unsupported(OperationFailed):
+    """The BMC has no such function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One reading. `value` is None when the sensor has none now; `health` is ok, warning, critical, failed or unknown."""
+
+    name: str
+    value: float | None
+    unit: str
+    health: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The reading as JSON-ready data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of a BMC's event log. `at` is the BMC's own idea of the time, as it writes it, or ""."""
+
+    at: str
+    severity: str
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The line as JSON-ready data."""
+        return asdict(self)
+
+
+class PowerDriver(Protocol):
+    """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, and
+    says no more than that the BMC took the command: whether it worked is for the caller to read back."""
+
+    async def state(self) -> PowerState:
+        """Reads the power state from the BMC, now."""
+
+    async def on(self) -> None:
+        """Asks for power on."""
+
+    async def off(self, *, soft: bool = False) -> None:
+        """Asks for power off; `soft` asks the system inside to shut down and may never end in it."""
+
+    async def cycle(self) -> None:
+        """Asks for off and on again, done by the BMC."""
+
+    async def reset(self) -> None:
+        """Asks for a hard reset; power stays on."""
+
+    async def boot_network(self) -> None:
+        """Makes the next boot, only that one, a network boot in the node's firmware mode."""
+
+    async def sensors(self) -> list[Sensor]:
+        """Reads the sensors."""
+
+    async def event_log(self) -> list[LogEntry]:
+        """Reads the event log, oldest first."""
+
+    async def close(self) -> None:
+        """Drops connections. The driver is not used again."""
+
+
+def unreachable(address: str, why: str) -> Unreachable:
+    """The error for a BMC that does not answer."""
+    return Unreachable(f"cannot reach the BMC at {address}: {why}",
+                       hint="check its address, cable and power, and the management network")
+
+
+def login_refused(address: str, user: str, why: str = "") -> LoginRefused:
+    """The error for a BMC that does not take the user or password. Never holds the password."""
+    detail = f" ({why})" if why else ""
+    return LoginRefused(f"cannot log in to the BMC at {address} as {user!r}: it refuses the user or the password{detail}",
+                        hint="check bmc.username and bmc.password in the inventory")

@@ -1,0 +1,94 @@
+"""pyghmi in a process of its own, for one request. It reads one JSON line from standard input and writes one to standard output.
+
+pyghmi waits in places of its own and shares one I/O thread and its tables of sessions among all threads of a process; a lost
+packet at the wrong moment hangs it for good. A process that does one thing and is killed when it is late has none of these
+troubles, and the password reaches it by a pipe, never by the command line.
+
+    {"address", "port", "username", "password", "operation", "firmware"} -> {"ok": true, "result": ...}
+                                                    or {"ok": false, "kind": "unreachable"|"login"|"unsupported"|"failed", "error"}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyghmi import exceptions
+from pyghmi.constants import Health
+from pyghmi.ipmi import command
+
+_HEALTH = {Health.Ok: "ok", Health.Warning: "warning", Health.Critical: "critical", Health.Failed: "failed"}
+
+
+def _sensors(bmc: Any, _: str) -> list[dict[str, Any]]:
+    found = []
+    for reading in bmc.get_sensor_data():
+        gone = getattr(reading, "unavailable", 0)
+        value = reading.value if isinstance(reading.value, int | float) and not gone else None
+        health = "unknown" if gone else _HEALTH.get(reading.health, "unknown")
+        found.append({"name": str(reading.name), "value": value, "unit": str(reading.units or "").strip(), "health": health})
+    return found
+
+
+def _event_log(bmc: Any, _: str) -> list[dict[str, str]]:
+    def text(entry: dict[str, Any]) -> str:
+        return ": ".join(str(entry[key]) for key in ("component", "event") if entry.get(key))
+
+    return [{"at": str(entry.get("timestamp") or ""), "text": text(entry),
+             "severity": _HEALTH.get(entry.get("severity"), "unknown")} for entry in bmc.get_event_log()]
+
+
+def _power(state: str) -> Callable[[Any, str], None]:
+    def ask(bmc: Any, _: str) -> None:
+        bmc.set_power(state, wait=False)    # the caller reads the state back
+    return ask
+
+
+def _boot_network(bmc: Any, firmware: str) -> None:
+    bmc.set_bootdev("network", persist=False, uefiboot=firmware == "uefi")
+
+
+OPERATIONS: dict[str, Callable[[Any, str], Any]] = {
+    "state": lambda bmc, _: bmc.get_power()["powerstate"],
+    "on": _power("on"), "off": _power("off"), "soft": _power("shutdown"), "reset": _power("reset"),
+    "boot_network": _boot_network, "sensors": _sensors, "event_log": _event_log,
+}
+
+
+def kind_of(error: Exception) -> str:
+    """Which of our errors one of pyghmi's is; it tells some apart by their text only."""
+    text = str(error).lower()
+    if isinstance(error, exceptions.UnsupportedFunctionality):
+        return "unsupported"
+    if "password" in text or "unauthorized name" in text or "insufficient privilege" in text:
+        return "login"
+    return "unreachable" if "timeout" in text or "timed out" in text else "failed"
+
+
+def perform(request: dict[str, Any]) -> dict[str, Any]:
+    """Carries out one request; never raises what pyghmi raises."""
+    try:
+        bmc = command.Command(bmc=request["address"], port=request["port"], userid=request["username"],
+                              password=request["password"], keepalive=False)
+        try:
+            result = OPERATIONS[request["operation"]](bmc, request["firmware"])
+        finally:
+            bmc.ipmi_session.logout()
+    except (exceptions.PyghmiException, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        # pyghmi lets parsing mistakes of its own through when a BMC answers oddly: these are failures of that BMC's answer.
+        return {"ok": False, "kind": kind_of(error), "error": f"{type(error).__name__}: {error}"}
+    return {"ok": True, "result": result}
+
+
+def main() -> None:
+    """One request, one answer."""
+    request = json.loads(sys.stdin.readline())
+    answer = json.dumps(perform(request)).replace(request["password"] or "\0", "***")
+    sys.stdout.write(answer + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Redfish BMCs: aiohttp for what is done often (state and reset), sushy in a bounded thread pool for the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import ssl
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import aiohttp
+
+from layercake.kraken.errors import OperationFailed
+from powerman.driver import LogEntry, PowerState, Sensor, login_refused, unreachable
+from powerman.redfish_facts import Targets, choose_reset, message_of, parse_power
+from powerman.redfish_sushy import SushyClient
+from powerman.settings import BmcSpec
+
+Result = TypeVar("Result")
+
+_ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
+_SUSHY_REQUESTS = 6             # a discovery is this many requests at most; each may take timeout_s
+
+
+@functools.cache
+def tls_context(verify: bool | str) -> ssl.SSLContext:
+    """The TLS context for all BMCs that are verified the same way: loading the CA bundle anew for each costs more than the request.
+
+    `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file cannot be used.
+    """
+    context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    if verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class Web:
+    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that sushy blocks."""
+
+    def __init__(self, threads: int = 4) -> None:
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, limit_per_host=2), trust_env=False)
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
+
+    async def close(self) -> None:
+        """Drops the connections and the threads; one that still waits for a BMC ends by itself."""
+        await self.session.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class RedfishDriver:
+    """One Redfish BMC; see `driver.PowerDriver` for what the methods mean."""
+
+    def __init__(self, spec: BmcSpec, web: Web) -> None:
+        self._spec = spec
+        self._web = web
+        token = base64.b64encode(f"{spec.username}:{spec.password}".encode()).decode()
+        self._login = {"Authorization": f"Basic {token}"}
+        self._sushy = SushyClient(spec)
+        self._targets: Targets | None = None
+
+    async def state(self) -> PowerState:
+        """Reads the power state."""
+        targets = await self._discovered()
+        return parse_power(await self._request("GET", targets.system), self._spec.where)
+
+    async def on(self) -> None:
+        """Asks for power on."""
+        await self._reset("on")
+
+    async def off(self, *, soft: bool = False) -> None:
+        """Asks for power off."""
+        await self._reset("soft" if soft else "off")
+
+    async def cycle(self) -> None:
+        """Asks for off and on again."""
+        await self._reset("cycle")
+
+    async def reset(self) -> None:
+        """Asks for a hard reset."""
+        await self._reset("reset")
+
+    async def boot_network(self) -> None:
+        """Makes the next boot a network boot, by sushy, which knows what this vendor wants to hear."""
+        await self._by_sushy(self._sushy.boot_network)
+
+    async def sensors(self) -> list[Sensor]:
+        """Reads temperatures and fans, by sushy."""
+        return await self._by_sushy(self._sushy.sensors)
+
+    async def event_log(self) -> list[LogEntry]:
+        """Reads the system's log, by sushy's connection."""
+        return await self._by_sushy(self._sushy.event_log)
+
+    async def close(self) -> None:
+        """Drops sushy's connection; ours belong to the shared client."""
+        self._sushy.close()
+
+    async def _discovered(self) -> Targets:
+        if self._targets is None:
+            self._targets = await self._by_sushy(self._sushy.targets)
+        return self._targets
+
+    async def _reset(self, action: str) -> None:
+        targets = await self._discovered()
+        await self._request("POST", targets.reset, {"ResetType": choose_reset(action, targets, self._spec.where)})
+
+    async def _by_sushy(self, work: Callable[[], Result]) -> Result:
+        """Runs blocking work in a thread, after a cheap question that a dead BMC does not get past."""
+        await self._request("GET", _ROOT, login=False)
+        try:
+            async with asyncio.timeout(self._spec.timeout_s * _SUSHY_REQUESTS):
+                return await asyncio.get_running_loop().run_in_executor(self._web.threads, work)
+        except TimeoutError:
+            raise unreachable(self._spec.where, "it answers too slowly") from None
+
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, login: bool = True
+    ) -> Mapping[str, Any]:
+        """One request. Raises Unreachable, LoginRefused, OperationFailed with what the service says."""
+        spec = self._spec
+        try:
+            secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
+            async with asyncio.timeout(spec.timeout_s), self._web.session.request(
+                    method, spec.address + path, json=body, ssl=secure, allow_redirects=False,
+                    headers={"OData-Version": "4.0", "Accept": "application/json", **(self._login if login else {})}) as response:
+                answer = await _json(response)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise OperationFailed(f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
+                                  hint="set bmc.verify_tls to the path of the CA that signed its certificate") from None
+        except TimeoutError:
+            raise unreachable(spec.where, f"no answer in {spec.timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(spec.where, str(error) or type(error).__name__) from None
+        if response.status in (401, 403):
+            raise login_refused(spec.where, spec.username, message_of(answer))
+        if response.status == 404:
+            self._targets = None        # the system has another path now, after a firmware update say: look again next time
+        if response.status >= 300:
+            raise OperationFailed(f"cannot {method} {path} at {spec.where}: HTTP {response.status} {message_of(answer)}".rstrip())
+        return answer
+
+
+async def _json(response: aiohttp.ClientResponse) -> Mapping[str, Any]:
+    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no use."""
+    try:
+        body = await response.json(content_type=None)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,65 @@
+"""What powerman knows of a Redfish service, and what it says, as plain facts. Pure.
+
+Sources: DMTF DSP0266 (Redfish) and the ComputerSystem schema; the names are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from layercake.kraken.errors import OperationFailed
+from powerman.driver import PowerState, Unsupported
+
+# Powering* is a machine on its way: what it will be is read back later.
+_POWER = {
+    "on": PowerState.ON, "paused": PowerState.ON, "poweringoff": PowerState.ON,
+    "off": PowerState.OFF, "poweringon": PowerState.OFF,
+}
+
+# Which reset types do the work, best first.
+RESET_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "on": ("On", "ForceOn"),
+    "off": ("ForceOff",),
+    "soft": ("GracefulShutdown", "PushPowerButton"),
+    "cycle": ("PowerCycle", "ForceRestart"),
+    "reset": ("ForceRestart", "PowerCycle"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where a service's system is and what it can do; paths are absolute on the server."""
+
+    system: str
+    reset: str
+    reset_types: frozenset[str]
+
+
+def choose_reset(action: str, targets: Targets, where: str) -> str:
+    """The reset type for an action. A service that does not say which it knows is given the best. Raises Unsupported."""
+    choices = RESET_CHOICES[action]
+    for choice in choices:
+        if choice in targets.reset_types or not targets.reset_types:
+            return choice
+    raise Unsupported(f"cannot ask {where} for {action}: it knows none of {', '.join(choices)}")
+
+
+def parse_power(system: Mapping[str, Any], where: str) -> PowerState:
+    """The power state in a ComputerSystem. Raises OperationFailed if it is missing or a word of nobody's."""
+    word = system.get("PowerState")
+    try:
+        return _POWER[str(word).lower()]
+    except KeyError:
+        raise OperationFailed(f"cannot read the power state at {where}: the system says PowerState {word!r}") from None
+
+
+def message_of(body: Mapping[str, Any]) -> str:
+    """The text of a Redfish error, "" if there is none (DSP0266, section 8.6)."""
+    error = body.get("error")
+    if not isinstance(error, Mapping):
+        return ""
+    info = error.get("@Message.ExtendedInfo")
+    texts = [str(i["Message"]) for i in info if isinstance(i, Mapping) and i.get("Message")] if isinstance(info, list) else []
+    return ("; ".join(texts) or str(error.get("message") or ""))[:300]
