@@ -1,0 +1,91 @@
+"""The program `layercake`. Exit codes: 0 ok, 1 an operation failed or nodes did not converge, 2 usage or bad input,
+3 the head is unreachable, 4 refused; 130 interrupted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from layercake import __version__
+from layercake.cli import events, graph, head, image, inventory, node, power
+from layercake.cli.app import BAD_INPUT, FAILED, OK, REFUSED, UNREACHABLE, App, json_option
+from layercake.cli.client import DEFAULT_SOCKET, Target
+from layercake.inventory.problems import InventoryErrors
+from layercake.kraken.errors import InputError, LayercakeError, Refused, Unreachable
+
+INTERRUPTED = 130
+_CODES: tuple[tuple[type[LayercakeError], int], ...] = ((InputError, BAD_INPUT), (Unreachable, UNREACHABLE), (Refused, REFUSED))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--socket", default=DEFAULT_SOCKET, show_default=True, envvar="LAYERCAKE_SOCKET", help="The head's socket.")
+@click.option("--url", default="", envvar="LAYERCAKE_URL", help="The head over the network: https://HOST:8443.")
+@click.option("--token-file", default="", envvar="LAYERCAKE_TOKEN_FILE", help="A file with the token for --url.")
+@click.option("--ca", default="", envvar="LAYERCAKE_CA", help="The head's CA certificate, for --url.")
+@json_option
+@click.version_option(__version__, prog_name="layercake")
+@click.pass_obj
+def cli(app: App, socket: str, url: str, token_file: str, ca: str) -> None:
+    """Takes a rack of bare metal from power-off to running system images, and keeps it there.
+
+    RANGE names nodes: n0, n[0-3,7], rack[1-2]n[01-16], @group; @all is every node.
+    """
+    app.target = Target(socket, url, token_file, ca)
+
+
+for _command in (head.init, head.serve, head.status, inventory.plan, inventory.apply, node.node, image.image, power.power,
+                 events.events, graph.graph):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code. Errors that a person can make or meet are printed, without traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    app = App()
+    app.out.json = "--json" in given
+    try:
+        result = cli.main(given, prog_name="layercake", standalone_mode=False, obj=app)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else OK
+    except click.UsageError as error:
+        return _usage(app, error)
+    except (click.Abort, KeyboardInterrupt):
+        app.out.note("interrupted; what was asked of the head goes on")
+        return INTERRUPTED
+    except LayercakeError as error:
+        return _fail(app, error)
+    except BrokenPipeError:
+        # The reader of our pipe has gone; nothing is left to say, and Python must not try at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _usage(app: App, error: click.UsageError) -> int:
+    if app.out.json:
+        app.out.document({"error": error.format_message(), "hint": error.ctx.get_usage() if error.ctx else ""})
+    else:
+        error.show()
+    return BAD_INPUT
+
+
+def _fail(app: App, error: LayercakeError) -> int:
+    if app.out.json:
+        document: dict[str, object] = {"error": error.message, "hint": error.hint}
+        if isinstance(error, InventoryErrors):
+            document["problems"] = [p.to_record() for p in error.problems]
+        app.out.document(document)
+    else:
+        app.out.note(error.message)
+        if isinstance(error, InventoryErrors):
+            for problem in error.problems:
+                app.out.note(f"  {problem}")
+        if error.hint:
+            app.out.note(f"hint: {error.hint}")
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
