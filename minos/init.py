@@ -98,10 +98,11 @@ def set_up_network(identity: cmdline.Identity) -> str:
             return f"no network card with MAC {identity.mac}: is its driver in minos.img (--modules)?"
         index = socket.if_nametoindex(name)
         link.ask(netlink.link_up(index, link.next()), f"bring up {name}")
-        address = identity.address
-        link.ask(netlink.new_address(index, address.family, address.packed, address.prefix, link.next()), f"give {name} its address")
-        if identity.gateway:
-            link.ask(netlink.default_route(index, identity.gateway.family, identity.gateway.packed, link.next()), "set the default route")
+        address, gateway = identity.address, identity.gateway
+        link.ask(netlink.new_address(index, address.family, address.packed, address.prefix, link.next()),
+                 f"give {name} its address")
+        if gateway:
+            link.ask(netlink.default_route(index, gateway.family, gateway.packed, link.next()), "set the default route")
     finally:
         link.close()
     Path("/etc/resolv.conf").write_text("".join(f"nameserver {server}\n" for server in identity.dns))

@@ -134,7 +134,8 @@ class Supervisor:
         self.deaths = 1 if lasted >= STEADY else self.deaths + 1
         self.agent_pid = 0
         if not self.stopping:
-            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), again in {backoff(self.deaths):.1f} s")
+            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), "
+                     f"again in {backoff(self.deaths):.1f} s")
 
     def _record(self, pid: int, status: int) -> None:
         """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never containers."""

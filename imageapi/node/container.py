@@ -1,0 +1,223 @@
+"""Containers by crun, an OCI runtime: create, start, stop, delete; how a container ended; its log.
+
+A container's init outlives the agent: crun leaves it to the supervisor, which writes its wait status to RUN/exits/PID.
+So the agent knows a container by pid and start time, waits for it with a pidfd, and may come and go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from imageapi.node import oci
+from imageapi.node.spec import ContainerSpec
+from layercake.kraken.errors import OperationFailed
+
+LOG_LIMIT = 4 << 20
+LOG_KEEP = 1 << 20
+STATUS_WAIT = 2.0
+KILL_WAIT = 10.0
+CGROUPS = Path("/sys/fs/cgroup")
+SYSTEMD_HALT = signal.SIGRTMIN + 3
+"""systemd(1): halts the machine; in a container, it ends cleanly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A container's init: its pid, and its start time in clock ticks, because pids are used again."""
+
+    pid: int
+    started: int
+
+
+NO_PROCESS = Process(0, 0)
+
+
+def start_time(pid: int) -> int:
+    """When a process started, in clock ticks since boot (proc(5), field 22); 0 if it is gone or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def alive(process: Process) -> bool:
+    """Whether it is still the same process, and running."""
+    return process.pid > 0 and start_time(process.pid) == process.started != 0
+
+
+def open_pidfd(process: Process) -> int:
+    """A descriptor that becomes readable when the process ends, -1 if it has ended already."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return -1
+    if alive(process):
+        return handle
+    os.close(handle)
+    return -1
+
+
+def wait(handle: int, timeout: float) -> bool:
+    """Waits until the process of a pidfd has ended; False if the time is over first."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(max(0, int(timeout * 1000))))
+
+
+def effective_capabilities() -> int:
+    """The capabilities that this process has, as a mask."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
+
+
+class Runtime:
+    """crun, with its state in RUN/crun. `parent` is the cgroup above all containers."""
+
+    def __init__(self, run: Path, *, parent: str = "layercake", console: str = "/dev/console", crun: str = "crun") -> None:
+        self.run = run
+        self.state = run / "crun"
+        self.exits = run / "exits"
+        self.parent = parent
+        self.console = console if Path(console).exists() else ""
+        self.crun = crun
+
+    def bundle(self, instance: str) -> Path:
+        """The directory of one container."""
+        return self.run / "containers" / instance
+
+    def log(self, instance: str) -> Path:
+        """The container's output."""
+        return self.bundle(instance) / "log"
+
+    def _call(self, *arguments: str, timeout: float = 60, output: int | None = None) -> tuple[int, str]:
+        """Runs crun; returns its exit status and its error text."""
+        log = self.run / "crun.log"
+        log.unlink(missing_ok=True)
+        command = [self.crun, f"--root={self.state}", f"--log={log}", "--log-format=text", *arguments]
+        out = subprocess.DEVNULL if output is None else output
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=timeout)
+        except FileNotFoundError:
+            raise OperationFailed(f"cannot run {self.crun}: it is not installed", hint="apt-get install crun") from None
+        except subprocess.TimeoutExpired:
+            raise OperationFailed(f"cannot {arguments[0]} a container: crun did not answer for {timeout:.0f} s") from None
+        text = log.read_text(errors="replace").strip() if log.exists() else ""
+        return done.returncode, text.splitlines()[-1][:400] if text else ""
+
+    def create(self, instance: str, spec: ContainerSpec, root: Path) -> Process:
+        """Makes the container, all but its program's start. Raises OperationFailed with crun's own words."""
+        bundle = self.bundle(instance)
+        bundle.mkdir(parents=True, exist_ok=True)
+        data = oci.config(spec, root=str(root), cgroup=f"/{self.parent}/{instance}", hostname=os.uname().nodename,
+                          effective=effective_capabilities(), console=self.console if spec.systemd else "")
+        (bundle / "config.json").write_text(json.dumps(data))
+        pid_file = bundle / "pid"
+        log = os.open(self.log(instance), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        try:
+            status, text = self._call("create", f"--bundle={bundle}", f"--pid-file={pid_file}", instance, output=log)
+        finally:
+            os.close(log)
+        if status:
+            raise OperationFailed(f"cannot create container {instance}: {text or f'crun exited with {status}'}")
+        pid = int(pid_file.read_text())
+        (self.exits / str(pid)).unlink(missing_ok=True)
+        return Process(pid, start_time(pid))
+
+    def start(self, instance: str) -> None:
+        """Starts the program of a created container. Raises OperationFailed."""
+        status, text = self._call("start", instance)
+        if status:
+            raise OperationFailed(f"cannot start container {instance}: {text or f'crun exited with {status}'}")
+
+    def stop(self, process: Process, spec: ContainerSpec) -> bool:
+        """Asks the init to end, then kills it. Returns whether it ended by itself. Raises OperationFailed if it lives on."""
+        handle = open_pidfd(process)
+        if handle < 0:
+            return True
+        try:
+            signal.pidfd_send_signal(handle, SYSTEMD_HALT if spec.systemd else signal.SIGTERM)
+            if wait(handle, spec.stop_timeout_s):
+                return True
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            if not wait(handle, KILL_WAIT):
+                raise OperationFailed(f"cannot stop process {process.pid}: it did not end {KILL_WAIT:.0f} s after SIGKILL",
+                                      hint="it hangs in the kernel; the node may need a reset")
+            return False
+        except ProcessLookupError:
+            return True
+        finally:
+            os.close(handle)
+
+    def delete(self, instance: str) -> None:
+        """Removes what crun keeps of a container, and its cgroup with all below. A container that crun does not know is fine."""
+        if (self.state / instance).exists():
+            self._call("delete", "--force", instance)
+            shutil.rmtree(self.state / instance, ignore_errors=True)
+        top = CGROUPS / self.parent / instance
+        for _ in range(20):
+            if not _remove_cgroup(top):
+                return
+            time.sleep(0.05)
+        raise OperationFailed(f"cannot remove cgroup {top}: processes are left in it")
+
+    def exit_status(self, process: Process, timeout: float = STATUS_WAIT) -> int | None:
+        """How an init ended, as the supervisor wrote it: 0..255, or 128 + signal; None if nobody knows."""
+        file = self.exits / str(process.pid)
+        deadline = time.monotonic() + timeout
+        while not file.exists():
+            if time.monotonic() >= deadline or not self.exits.exists():
+                return None
+            time.sleep(0.01)
+        code = os.waitstatus_to_exitcode(int(file.read_text()))
+        return code if code >= 0 else 128 - code
+
+    def trim(self, instance: str) -> None:
+        """Keeps a log that has grown beyond its limit to its tail. The container writes with O_APPEND, so it just goes on."""
+        file = self.log(instance)
+        if not file.exists() or file.stat().st_size <= LOG_LIMIT:
+            return
+        with file.open("rb+") as log:
+            log.seek(-LOG_KEEP, os.SEEK_END)
+            kept = log.read()
+            log.truncate(0)
+        with file.open("ab") as log:
+            log.write(b"[earlier lines were dropped]\n" + kept.partition(b"\n")[2])
+
+    def tail(self, instance: str, lines: int, limit: int = 1 << 18) -> str:
+        """The last lines of a container's output."""
+        file = self.log(instance)
+        if not file.exists():
+            return ""
+        with file.open("rb") as log:
+            log.seek(max(0, file.stat().st_size - limit))
+            return b"\n".join(log.read().splitlines()[-lines:]).decode("utf-8", "replace")
+
+    def journal(self, instance: str, lines: int) -> str:
+        """The last lines of a systemd container's journal, "" if it has none."""
+        command = [self.crun, f"--root={self.state}", "exec", instance, "journalctl", "--no-pager", "-q", "-n", str(lines)]
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+        except subprocess.TimeoutExpired:
+            return ""
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def _remove_cgroup(top: Path) -> bool:
+    """Removes a cgroup and those below it; returns whether it is still there."""
+    if not top.is_dir():
+        return False
+    for directory, _, _ in os.walk(top, topdown=False):
+        try:
+            Path(directory).rmdir()
+        except OSError:
+            return True
+    return top.is_dir()

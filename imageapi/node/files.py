@@ -1,0 +1,133 @@
+"""The node's image files, layers and instances on disk and in the mount table; nothing here decides anything.
+
+RUN/blobs/HEX.squashfs      a fetched image, in memory
+RUN/layers/HEX              its squashfs, mounted once however many instances use it
+RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
+RUN/images/ID.json          the instance, for an agent that starts again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from imageapi.node import attach, mount
+from imageapi.node.container import Process, Runtime
+from imageapi.node.plan import Instance, Phase
+from imageapi.node.spec import ImageSpec, parse_image
+from layercake.kraken.errors import LayercakeError, OperationFailed
+
+
+class Files:
+    """Brings instances into being and takes them away again, each step such that it can be repeated."""
+
+    def __init__(self, run: Path, runtime: Runtime, open_url: attach.Fetch, *, overlay_size: str = "50%") -> None:
+        self.run = run
+        self.runtime = runtime
+        self.open_url = open_url
+        self.overlay_size = overlay_size
+        self.blobs, self.layers, self.instances = run / "blobs", run / "layers", run / "images"
+        for directory in (self.blobs, self.layers, self.instances, run / "containers"):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def save(self, instance: Instance) -> None:
+        """Writes an instance down, in one step."""
+        data = {"id": instance.id, "spec": instance.spec.to_wire(), "phase": instance.phase.name, "pid": instance.process.pid,
+                "started": instance.process.started, "since": instance.since}
+        write_json(self.instances / f"{instance.id}.json", data)
+
+    def load(self) -> list[Instance]:
+        """The instances that an earlier agent wrote down."""
+        found = []
+        for file in sorted(self.instances.glob("*.json")):
+            data = json.loads(file.read_text())
+            process = Process(data["pid"], data["started"])
+            found.append(Instance(data["id"], parse_image(data["spec"]), Phase[data["phase"]], process, data["since"]))
+        return found
+
+    def prepare(self, instance: Instance, interrupted: Callable[[], bool]) -> None:
+        """Everything up to the start of its program: attach, mount, overlay, create. Raises LayercakeError."""
+        self.save(instance)
+        layer = self._layer(instance.spec, interrupted)
+        bundle = self.runtime.bundle(instance.id)
+        root = mount.overlay(layer, bundle, self.overlay_size)
+        self._resolver(root)
+        instance.process = self.runtime.create(instance.id, instance.spec.container, root)
+        instance.phase = Phase.PREPARED
+        self.save(instance)
+
+    def _layer(self, spec: ImageSpec, interrupted: Callable[[], bool]) -> Path:
+        """The mounted squashfs of an image; fetched and attached if it is not there."""
+        layer = self.layers / spec.hex
+        if mount.is_mounted(layer):
+            return layer
+        file = attach.fetch(spec, self.blobs, self.open_url, interrupted)
+        layer.mkdir(exist_ok=True)
+        device, handle = attach.attach_loop(file)
+        try:
+            mount.squashfs(device, layer)
+        finally:
+            os.close(handle)
+        return layer
+
+    def _resolver(self, root: Path) -> None:
+        """Gives the image the node's name servers, unless it brings its own arrangement (a symbolic link)."""
+        source, target = Path("/etc/resolv.conf"), root / "etc/resolv.conf"
+        if source.is_file() and (root / "etc").is_dir() and not (root / "etc").is_symlink() and not target.is_symlink():
+            target.write_bytes(source.read_bytes())
+
+    def remove(self, name: str) -> bool:
+        """Takes an instance away: container, cgroup, mounts, files. Returns False if an unmount had to be lazy."""
+        self.runtime.delete(name)
+        bundle = self.runtime.bundle(name)
+        clean = True
+        for target in (bundle / "root", bundle / "rw"):
+            clean &= mount.unmount(target)
+            if mount.is_mounted(target):
+                raise OperationFailed(f"cannot remove instance {name}: {target} is still mounted")
+        shutil.rmtree(bundle, ignore_errors=True)
+        (self.instances / f"{name}.json").unlink(missing_ok=True)
+        return clean
+
+    def collect(self, used: Iterable[str], keep: Iterable[str]) -> bool:
+        """Unmounts the layers whose digest (hex) is not used, and deletes files that are neither used nor to be kept.
+
+        The loop device frees itself with the unmount. Returns False if an unmount had to be lazy.
+        """
+        used, keep = set(used), set(keep)
+        clean = True
+        for layer in list(self.layers.iterdir()):
+            if layer.name not in used:
+                clean &= mount.unmount(layer)
+                layer.rmdir()
+        for file in list(self.blobs.iterdir()):
+            if file.name.partition(".")[0] not in used | keep:
+                file.unlink(missing_ok=True)
+        return clean
+
+    def strays(self, known: Iterable[str]) -> list[str]:
+        """Instances of which only remains are there: an agent was killed while it made or removed them."""
+        known = set(known)
+        names = {path.name for path in (self.run / "containers").iterdir()}
+        names |= {path.name for path in self.runtime.state.iterdir()} if self.runtime.state.is_dir() else set()
+        return sorted(names - known)
+
+
+def write_json(path: Path, data: object) -> None:
+    """Writes a small JSON file in one step."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(data))
+    partial.replace(path)
+
+
+def read_json(path: Path) -> object:
+    """A JSON file's content, None if there is none. Raises LayercakeError if it is damaged."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise LayercakeError(f"cannot read {path}: {error}") from None
