@@ -13,7 +13,7 @@ from layercake.kraken.variables import UNKNOWN
 MOST_STATES = 300
 """Beyond this many states a picture helps nobody; with a node, its path is drawn then."""
 
-_COLUMN, _ROW, _LINE, _PAD = 250, 34, 15, 10
+_COLUMN, _ROW, _LINE, _PAD = 220, 44, 15, 10
 _COLOURS = {"here": "#ffd27f", "path": "#cfe8ff", "goal": "#c8f0c8", "": "#ffffff"}
 
 
@@ -113,6 +113,10 @@ def _layers(picture: _Picture) -> list[list[int]]:
         for target in following[state]:
             if (state, target) in forward:
                 depth[target] = max(depth[target], depth[state] + 1)
+    for state in order:  # successors come first here; a state that nothing leads to moves up beside what it leads to
+        later = [depth[t] for t in following[state] if (state, t) in forward]
+        if later and state:
+            depth[state] = min(later) - 1
     layers: list[list[int]] = [[] for _ in range(max(depth.values()) + 1)]
     for state in sorted(depth):
         layers[depth[state]].append(state)
@@ -161,14 +165,16 @@ def _edge(a: _Box, b: _Box, names: tuple[str, ...], bold: bool) -> list[str]:
     else:
         drop = 30 + abs(x1 - x2) / 12
         c1, c2 = (x1, y1 + drop), (x2, y2 + drop)
-    colour, width = ("#1060c0", 2.5) if bold else ("#888888", 1)
+    colour, width = ("#1060c0", 2.5) if bold else ("#777777", 1)
     lines = [f'<path d="M{x1:.0f} {y1:.0f} C{c1[0]:.0f} {c1[1]:.0f} {c2[0]:.0f} {c2[1]:.0f} {x2:.0f} {y2:.0f}" fill="none" '
              f'stroke="{colour}" stroke-width="{width}" marker-end="url(#{"bold" if bold else "thin"})"/>']
     # On the curve at 0.4, nearer the tail: labels of edges that meet at one head would lie upon each other.
     x = 0.216 * x1 + 0.432 * c1[0] + 0.288 * c2[0] + 0.064 * x2
     y = 0.216 * y1 + 0.432 * c1[1] + 0.288 * c2[1] + 0.064 * y2
     for i, name in enumerate(names):
-        lines.append(f'<text x="{x:.0f}" y="{y + 10 * i - 3:.0f}" class="edge" fill="{colour}">{escape(name)}</text>')
+        # Twice: a white shadow keeps the name readable on top of lines. Not every renderer knows paint-order.
+        at = f'<text x="{x:.0f}" y="{y + 10 * i - 3:.0f}" class="edge'
+        lines += [f'{at} shadow">{escape(name)}</text>', f'{at}" fill="{colour}">{escape(name)}</text>']
     return lines
 
 
@@ -176,7 +182,8 @@ _HEADER = """\
 <svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">
 <style>
 text {{font: 11px sans-serif}}
-.edge {{font-size: 10px; text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 3px}}
+.edge {{font-size: 10px; text-anchor: middle}}
+.shadow {{stroke: #ffffff; stroke-width: 3px; fill: #ffffff}}
 </style>
 <defs>{thin}{bold}</defs>
 <rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>"""
@@ -193,7 +200,7 @@ def svg(planner: Planner, node: NodeState | None = None) -> str:
     boxes = _boxes(layers, picture)
     width = max(x + w for x, _, w, _ in boxes.values()) + 20
     height = max(y + h for _, y, _, h in boxes.values()) + 90
-    thin, bold = _ARROW.format(id="thin", size=8, colour="#888888"), _ARROW.format(id="bold", size=11, colour="#1060c0")
+    thin, bold = _ARROW.format(id="thin", size=8, colour="#777777"), _ARROW.format(id="bold", size=11, colour="#1060c0")
     lines = [_HEADER.format(width=width, height=height, thin=thin, bold=bold)]
     for (source, target), names in picture.edges.items():
         lines += _edge(boxes[source], boxes[target], names, (source, target) in picture.path)
