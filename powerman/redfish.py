@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, PowerState, Sensor, login_refused, unreachable
 from powerman.redfish_facts import Targets, choose_reset, message_of, parse_power
 from powerman.redfish_sushy import SushyClient
@@ -30,10 +30,11 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
 
     `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file cannot be used.
     """
-    context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
-    if verify is False:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    if verify is not False:
+        return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -84,15 +85,15 @@ class RedfishDriver:
 
     async def boot_network(self) -> None:
         """Makes the next boot a network boot, by sushy, which knows what this vendor wants to hear."""
-        await self._by_sushy(self._sushy.boot_network)
+        await self._by_sushy(SushyClient.boot_network)
 
     async def sensors(self) -> list[Sensor]:
         """Reads temperatures and fans, by sushy."""
-        return await self._by_sushy(self._sushy.sensors)
+        return await self._by_sushy(SushyClient.sensors)
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the system's log, by sushy's connection."""
-        return await self._by_sushy(self._sushy.event_log)
+        return await self._by_sushy(SushyClient.event_log)
 
     async def close(self) -> None:
         """Drops sushy's connection; ours belong to the shared client."""
@@ -100,47 +101,65 @@ class RedfishDriver:
 
     async def _discovered(self) -> Targets:
         if self._targets is None:
-            self._targets = await self._by_sushy(self._sushy.targets)
+            self._targets = await self._by_sushy(SushyClient.targets)
         return self._targets
 
     async def _reset(self, action: str) -> None:
         targets = await self._discovered()
         await self._request("POST", targets.reset, {"ResetType": choose_reset(action, targets, self._spec.where)})
 
-    async def _by_sushy(self, work: Callable[[], Result]) -> Result:
+    async def _by_sushy(self, work: Callable[[SushyClient], Result]) -> Result:
         """Runs blocking work in a thread, after a cheap question that a dead BMC does not get past."""
-        await self._request("GET", _ROOT, login=False)
+        await self._exchange("GET", _ROOT, None, {})
+        client = self._sushy
+        done = False
         try:
             async with asyncio.timeout(self._spec.timeout_s * _SUSHY_REQUESTS):
-                return await asyncio.get_running_loop().run_in_executor(self._web.threads, work)
+                result = await asyncio.get_running_loop().run_in_executor(self._web.threads, work, client)
+            done = True
         except TimeoutError:
             raise unreachable(self._spec.where, "it answers too slowly") from None
+        except LayercakeError:
+            done = True
+            raise
+        finally:
+            if not done:    # the thread may still be at it, and two may not use one client
+                self._sushy = SushyClient(self._spec)
+        return result
 
-    async def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, login: bool = True
-    ) -> Mapping[str, Any]:
-        """One request. Raises Unreachable, LoginRefused, OperationFailed with what the service says."""
+    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what the service says."""
+        status, answer = await self._exchange(method, path, body, self._login)
+        where = self._spec.where
+        if status in (401, 403):
+            raise login_refused(where, self._spec.username, message_of(answer))
+        if status == 404:
+            self._targets = None        # the system has another path now, after a firmware update say: look again next time
+        if status >= 300:
+            raise OperationFailed(f"cannot {method} {path} at {where}: HTTP {status} {message_of(answer)}".rstrip())
+        return answer
+
+    async def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, Any]]:
+        """(HTTP status, JSON body). Never follows a redirect: it could lead our password elsewhere. Raises Unreachable,
+        OperationFailed if the certificate is not to be trusted."""
         spec = self._spec
         try:
             secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
             async with asyncio.timeout(spec.timeout_s), self._web.session.request(
                     method, spec.address + path, json=body, ssl=secure, allow_redirects=False,
-                    headers={"OData-Version": "4.0", "Accept": "application/json", **(self._login if login else {})}) as response:
-                answer = await _json(response)
+                    headers={"OData-Version": "4.0", "Accept": "application/json", **headers}) as response:
+                return response.status, await _json(response)
         except aiohttp.ClientConnectorCertificateError as error:
             raise OperationFailed(f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
                                   hint="set bmc.verify_tls to the path of the CA that signed its certificate") from None
         except TimeoutError:
             raise unreachable(spec.where, f"no answer in {spec.timeout_s:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise unreachable(spec.where, error.os_error.strerror or str(error.os_error)) from None
         except (aiohttp.ClientError, OSError) as error:
             raise unreachable(spec.where, str(error) or type(error).__name__) from None
-        if response.status in (401, 403):
-            raise login_refused(spec.where, spec.username, message_of(answer))
-        if response.status == 404:
-            self._targets = None        # the system has another path now, after a firmware update say: look again next time
-        if response.status >= 300:
-            raise OperationFailed(f"cannot {method} {path} at {spec.where}: HTTP {response.status} {message_of(answer)}".rstrip())
-        return answer
 
 
 async def _json(response: aiohttp.ClientResponse) -> Mapping[str, Any]:

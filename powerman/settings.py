@@ -61,7 +61,8 @@ def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> fl
 class BmcSpec:
     """How to reach one BMC. The password is never part of its printed form."""
 
-    node: str
+    node: str                       # the head's id of the node
+    name: str                       # its name, for people
     driver: str
     address: str                    # IPMI: a host or address; Redfish: the root of the service, "https://10.0.0.1:8000"
     port: int
@@ -81,26 +82,27 @@ class BmcSpec:
     @classmethod
     def from_record(cls, node: str, record: Mapping[str, Any]) -> BmcSpec:
         """Checks a node's record. Raises InputError, which never quotes the password."""
-        bmc = record.get("bmc")
+        bmc, name = record.get("bmc"), str(record.get("name") or node)
         if not isinstance(bmc, Mapping):
-            raise InputError(f"cannot manage the power of {node}: it has no bmc", hint="give it a bmc in the inventory")
+            raise InputError(f"cannot manage the power of {name}: it has no bmc", hint="give it a bmc in the inventory")
         driver = bmc.get("driver")
         if driver not in _DEFAULT_PORT:
-            raise InputError(f"cannot manage the power of {node}: bmc.driver is {driver!r}, expected {' or '.join(_DEFAULT_PORT)}")
+            raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(_DEFAULT_PORT)}")
         address, password = bmc.get("address"), bmc.get("password")
         if not isinstance(address, str) or not address:
-            raise InputError(f"cannot manage the power of {node}: bmc.address is {address!r}, expected a host or URL")
+            raise InputError(f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host or URL")
         if not isinstance(password, str):
-            raise InputError(f"cannot manage the power of {node}: bmc.password is missing")
+            raise InputError(f"cannot manage the power of {name}: bmc.password is missing")
         port = int(_number({"bmc.port": bmc.get("port") or _DEFAULT_PORT[driver]}, "bmc.port", 0, low=1))
         suite = bmc.get("cipher_suite")
         if suite not in (None, 3, 17):
-            raise InputError(f"cannot manage the power of {node}: bmc.cipher_suite is {suite!r}, expected 3 or 17")
+            raise InputError(f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or 17")
         if driver == "ipmi" and len(password.encode()) > 20:
-            raise InputError(f"cannot manage the power of {node}: its bmc.password is longer than the 20 bytes that IPMI allows")
+            raise InputError(f"cannot manage the power of {name}: its bmc.password is longer than the 20 bytes that IPMI allows")
         verify = bmc.get("verify_tls")
         return cls(
-            node=node, driver=driver, address=_url(address, port, bmc.get("port")) if driver == "redfish" else address, port=port,
+            node=node, name=name, driver=driver, port=port,
+            address=_url(address, port, bmc.get("port")) if driver == "redfish" else address,
             username=str(bmc.get("username") or ""), password=password,
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,

@@ -1,0 +1,91 @@
+"""A BMC that is made up: for tests of powerman and of whatever uses it. It keeps the time of the clock that it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from powerman.clock import Clock
+from powerman.driver import LogEntry, PowerState, Sensor, Unsupported, unreachable
+
+
+@dataclass(slots=True)
+class FakeClock:
+    """Time that passes only when someone waits for it."""
+
+    time: float = 1000.0
+
+    def now(self) -> float:
+        """The made-up time."""
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        """Time passes; nothing is waited for."""
+        self.time += seconds
+
+
+@dataclass(slots=True)
+class FakeDriver:
+    """A PowerDriver without a BMC: a machine that obeys after `delay_s`, and the ways in which real ones do not."""
+
+    clock: Clock
+    power: PowerState = PowerState.OFF
+    answers: bool = True            # False: nobody is there
+    obeys: bool = True              # False: says yes and does nothing
+    soft_works: bool = True         # whether the system inside reacts to the power button
+    boot_device_works: bool = True
+    delay_s: float = 0.0
+    calls: list[str] = field(default_factory=list)
+    _pending: tuple[float, PowerState] | None = None
+
+    async def state(self) -> PowerState:
+        """The state, which changes `delay_s` after a command."""
+        self._called("state")
+        if self._pending is not None and self.clock.now() >= self._pending[0]:
+            self.power, self._pending = self._pending[1], None
+        return self.power
+
+    async def on(self) -> None:
+        """Takes the command."""
+        self._command("on", PowerState.ON)
+
+    async def off(self, *, soft: bool = False) -> None:
+        """Takes the command."""
+        self._command("soft" if soft else "off", PowerState.OFF, works=self.soft_works if soft else True)
+
+    async def cycle(self) -> None:
+        """Takes the command."""
+        self._command("cycle", PowerState.ON)
+
+    async def reset(self) -> None:
+        """Takes the command."""
+        self._command("reset", self.power)
+
+    async def boot_network(self) -> None:
+        """Takes the command, or has no such thing."""
+        self._called("boot_network")
+        if not self.boot_device_works:
+            raise Unsupported("cannot set the boot device: no such function")
+
+    async def sensors(self) -> list[Sensor]:
+        """One sensor."""
+        self._called("sensors")
+        return [Sensor("Inlet", 21.5, "°C", "ok")]
+
+    async def event_log(self) -> list[LogEntry]:
+        """One line."""
+        self._called("event_log")
+        return [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")]
+
+    async def close(self) -> None:
+        """Notes that it was closed."""
+        self.calls.append("close")
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if not self.answers:
+            raise unreachable("made-up", "no answer")
+
+    def _command(self, name: str, becomes: PowerState, works: bool = True) -> None:
+        self._called(name)
+        if self.obeys and works:
+            self._pending = (self.clock.now() + self.delay_s, becomes)

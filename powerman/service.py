@@ -1,0 +1,213 @@
+"""The powerman service: BMCs by node, mutations and calls from the head, and the poller that notices what changed by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from layercake.kraken.errors import InputError, LayercakeError, Refused, Unreachable
+from layercake.moduleapi.service import Link, MutationRequest, Service
+from powerman import mutations
+from powerman.bmc import Lanes, ManagedBmc
+from powerman.clock import Clock, SteadyClock
+from powerman.driver import PowerDriver, PowerState
+from powerman.ipmi import IpmiDriver
+from powerman.pyghmi_pool import PyghmiPool
+from powerman.redfish import RedfishDriver, Web
+from powerman.settings import BmcSpec, PowerSettings
+
+log = logging.getLogger("powerman")
+
+_MARGIN = 0.9           # of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
+_CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the drivers share."""
+
+    web: Web
+    pool: PyghmiPool
+
+
+def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
+    """The driver that a BMC's record names."""
+    if spec.driver == "redfish":
+        return RedfishDriver(spec, shared.web)
+    return IpmiDriver(spec, shared.pool)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node: its BMC, or why it has none."""
+
+    bmc: ManagedBmc | None
+    problem: InputError | None
+    next_poll: float
+    believed: str = field(default="UNKNOWN")
+
+
+class PowerService(Service):
+    """Power for the head; see ARCHITECTURE.md for its settings, records and calls."""
+
+    name = "powerman"
+
+    def __init__(self, drivers: Callable[[BmcSpec, Shared], PowerDriver] = make_driver, clock: Clock | None = None) -> None:
+        self._make_driver = drivers
+        self._clock = clock or SteadyClock()
+        self._nodes: dict[str, _Node] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handlers = {m.name: m.handler for m in mutations.MUTATIONS if m.handler is not None}
+
+    async def start(self, link: Link, settings: Mapping[str, Any]) -> None:
+        """Starts polling. Raises InputError for settings that make no sense."""
+        self._settings = PowerSettings.from_json(settings)
+        self._link = link
+        self._lanes = Lanes.of(self._settings.workers)
+        self._shared = Shared(Web(), PyghmiPool())
+        self._spawn(self._poll_for_ever(), "the poller")
+
+    async def stop(self) -> None:
+        """Ends polling and drops all connections."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name in list(self._nodes):
+            await self.node_removed(name)
+        await self._shared.web.close()
+
+    async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
+        """Takes a new or changed record; a BMC whose facts are the same keeps what is known of it."""
+        old = self._nodes.get(node)
+        try:
+            spec = BmcSpec.from_record(node, record)
+        except InputError as problem:
+            await self.node_removed(node)
+            self._nodes[node] = _Node(None, problem, 0.0)
+            self._link.event(node, "power.no-bmc", str(problem), severity="warning")
+            return
+        if old is not None and old.bmc is not None and old.bmc.spec == spec:
+            return
+        await self.node_removed(node)
+
+        def note(kind: str, text: str, severity: str = "info") -> None:
+            self._link.event(node, kind, text, severity=severity)
+
+        driver = self._make_driver(spec, self._shared)
+        bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
+        first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
+        self._nodes[node] = _Node(bmc, None, first, believed=old.believed if old else "UNKNOWN")
+
+    async def node_removed(self, node: str) -> None:
+        """Forgets a node."""
+        old = self._nodes.pop(node, None)
+        if old is not None and old.bmc is not None:
+            await old.bmc.driver.close()
+
+    async def node_state(self, node: str, values: Mapping[str, str]) -> None:
+        """Keeps what the engine holds for the node's power, so that only news is told."""
+        if node in self._nodes:
+            self._nodes[node].believed = values.get("power", "UNKNOWN")
+
+    async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
+        """Carries out one attempt; what is returned was read from the BMC."""
+        handler = self._handlers.get(request.mutation)
+        if handler is None:
+            raise Refused(f"cannot do {request.mutation}: powerman does not know it")
+        bmc = self._bmc(request.node)
+        until = self._clock.now() + request.timeout * _MARGIN
+        async with bmc.turn(request.timeout * _MARGIN):
+            result: Mapping[str, str] = await handler(mutations.Attempt(bmc, until, request.params))
+        if request.node in self._nodes:
+            self._nodes[request.node].believed = result["power"]
+        return result
+
+    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
+        """status, refresh, sensors, sel; each with {"node"}.
+
+        `status` reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why it
+        cannot be reached. `refresh` reads in any case, and tells the engine.
+        """
+        if method not in ("status", "refresh", "sensors", "sel"):
+            raise KeyError(method)
+        bmc = self._bmc(str(params.get("node", "")))
+        if method == "status" and not bmc.idle:
+            if bmc.outage is not None:
+                raise Unreachable(bmc.outage.why)
+            return bmc.status()
+        async with bmc.turn(_CALL_LIMIT_S, force=True):
+            if method == "sensors":
+                return [sensor.to_json() for sensor in await bmc.ask(bmc.driver.sensors)]
+            if method == "sel":
+                return [entry.to_json() for entry in await bmc.ask(bmc.driver.event_log)]
+            await bmc.read()
+        self._tell(bmc, "read on request", always=method == "refresh")
+        return bmc.status()
+
+    def _bmc(self, node: str) -> ManagedBmc:
+        known = self._nodes.get(node)
+        if known is None:
+            raise InputError(f"cannot manage the power of {node!r}: no such node")
+        if known.bmc is None:
+            raise known.problem or InputError(f"cannot manage the power of {node}: it has no BMC")
+        return known.bmc
+
+    def _tell(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
+        """Tells the engine what the BMC says, if that is news to it or `always`.
+
+        HANG is the engine's own finding about a node that is on, so a BMC that says ON does not contradict it.
+        """
+        node = self._nodes.get(bmc.spec.node)
+        if bmc.power is None or node is None or node.bmc is not bmc:
+            return
+        before, now = node.believed, bmc.power.value
+        if before == "HANG" and bmc.power is PowerState.ON:
+            return
+        if now != before:
+            self._link.event(bmc.spec.node, "power.state", f"power is {now} (was {before}), {why}")
+        elif not always:
+            return
+        node.believed = now
+        self._link.discover(bmc.spec.node, {"power": now}, f"the BMC says so, {why}")
+
+    async def _poll_for_ever(self) -> None:
+        period = self._settings.poll_s
+        while True:
+            now = self._clock.now()
+            for name, node in self._nodes.items():
+                if node.bmc is not None and node.next_poll <= now:
+                    node.next_poll = now + period
+                    if node.bmc.idle:
+                        self._spawn(self._poll(node.bmc), f"polling {name}")
+            await self._clock.sleep(min(1.0, period / 10))
+
+    async def _poll(self, bmc: ManagedBmc) -> None:
+        lost = bmc.outage is not None       # a node that could not be discovered may wait for exactly this
+        try:
+            async with bmc.turn(self._settings.poll_s):
+                await bmc.read()
+        except LayercakeError as error:     # told once per outage by the BMC's notes
+            log.debug("polling %s: %s", bmc.spec.node, error.message)
+            return
+        self._tell(bmc, "read by the poller", always=lost)
+
+    def _spawn(self, work: Any, what: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+
+        def done(ended: asyncio.Task[None]) -> None:
+            self._tasks.discard(ended)
+            if not ended.cancelled() and (error := ended.exception()) is not None:
+                log.error("%s failed", what, exc_info=error)
+                self._link.health(f"{what} failed: {type(error).__name__}")
+
+        task.add_done_callback(done)
+
+
+def phase(node: str) -> float:
+    """Where in the polling period a node's turn is, 0 to 1, the same for ever: spreads the reads without any dice."""
+    return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) / 2**32
