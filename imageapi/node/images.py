@@ -18,7 +18,19 @@ from typing import Any, Protocol
 from imageapi.node.attach import DigestMismatch, Interrupted
 from imageapi.node.container import Process, alive, open_pidfd
 from imageapi.node.files import Files, read_json, write_json
-from imageapi.node.plan import NO_FAILURE, STEADY, Failure, Instance, Phase, backoff, difference, identity, restarts, state
+from imageapi.node.plan import (
+    NO_FAILURE,
+    STEADY,
+    Failure,
+    Instance,
+    Phase,
+    backoff,
+    difference,
+    identity,
+    restarts,
+    state,
+    successors,
+)
 from imageapi.node.spec import ImageSpec, instance_id, parse_images
 from layercake.kraken.errors import InputError, LayercakeError
 
@@ -249,9 +261,8 @@ class Images:
 
     def _switch(self, old: list[Instance], fresh: list[Instance]) -> None:
         """Stops each old instance and starts its successor at once; then those that have none, either way."""
-        by_name = {instance.spec.name: instance for instance in fresh}
-        for instance in old:
-            successor = by_name.pop(instance.spec.name, None)
+        pairs, rest = successors(old, fresh)
+        for instance, successor in pairs:
             running = instance.phase is Phase.RUNNING
             since = self.clock()
             self._stop(instance)
@@ -259,10 +270,10 @@ class Images:
                 self._start(successor)
                 if running:
                     now = self.clock()
-                    self.event("image.rolled", f"image {successor.spec.name} rolled to {successor.spec.digest[:20]}",
+                    self.event("image.rolled", f"rolled from {instance.spec.name} to {successor.spec.name}",
                                image=successor.spec.name, digest=successor.spec.digest,
                                gap_ms=round((now - since) * 1000, 1), total_s=round(now - self.wanted_at, 3))
-        for instance in by_name.values():
+        for instance in rest:
             self._start(instance)
         for instance in old:
             self._remove(instance.id)

@@ -83,6 +83,18 @@ def difference(wanted: Iterable[ImageSpec], instances: Iterable[Instance]) -> tu
     return old, [spec for spec in wanted if identity(spec) in missing]
 
 
+def successors(old: Iterable[Instance], fresh: Iterable[Instance]) -> tuple[list[tuple[Instance, Instance | None]], list[Instance]]:
+    """Which new instance takes the place of which old one: ([(old, its successor)], [new ones that follow nobody]).
+
+    The same name first. A roll to an image of another name leaves the rest, which is paired in order.
+    """
+    free = {instance.spec.name: instance for instance in fresh}
+    pairs = [(instance, free.pop(instance.spec.name, None)) for instance in old]
+    rest = [instance for instance in fresh if instance.spec.name in free]
+    pairs = [(instance, successor or (rest.pop(0) if rest else None)) for instance, successor in pairs]
+    return pairs, rest
+
+
 def state(wanted: Iterable[ImageSpec], instances: Iterable[Instance], failure: Failure) -> str:
     """The value of the variable `image`."""
     if failure.fatal:

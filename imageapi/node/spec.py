@@ -32,6 +32,11 @@ class ContainerSpec:
     stop_timeout_s: float = 10.0
     restart: str = "on-failure"
 
+    def to_wire(self) -> dict[str, Any]:
+        """The form that `parse_container` reads."""
+        return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env),
+                "stop_timeout_s": self.stop_timeout_s, "restart": self.restart}
+
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
@@ -50,10 +55,8 @@ class ImageSpec:
 
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_image` reads."""
-        c = self.container
-        return {"name": self.name, "digest": self.digest, "size": self.size, "url": self.url, "container": {
-            "systemd": c.systemd, "command": list(c.command) or None, "env": dict(c.env),
-            "stop_timeout_s": c.stop_timeout_s, "restart": c.restart}}
+        return {"name": self.name, "digest": self.digest, "size": self.size, "url": self.url,
+                "container": self.container.to_wire()}
 
 
 def _fail(what: str, value: object, expected: str) -> InputError:
