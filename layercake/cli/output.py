@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,7 @@ STYLES = {
     "FATAL": "bold red", "ACTIVE": "green", "UPDATE": "cyan", "BUSY": "magenta", "warning": "yellow", "error": "red",
     "debug": "dim", "add": "green", "remove": "red", "change": "yellow",
 }
+_GAP, _LEAST = 2, 4
 _PIPE_WIDTH = 10_000  # not a terminal: never wrapped, never cut
 
 
@@ -84,18 +86,29 @@ class Output:
             self.line(empty)
             return
         with self.console.capture() as captured:
-            self.console.print(build(columns, cells))
+            self.console.print(build(columns, cells, self.console.width))
         # rich pads each line to the full width; a pipe wants none of that.
         sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
-def build(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> Table:
-    """The rich table of some rows. Only flexible columns give way to a narrow terminal."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, column in enumerate(columns):
-        longest = max([len(column.title), *(len(clean(row[index])) for row in rows)])
-        table.add_column(Text(column.title), no_wrap=True, overflow="ellipsis", justify="right" if column.right else "left",
-                         min_width=4 if column.flexible else longest)
+def build(columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int) -> Table:
+    """The rich table of some rows. Only flexible columns give way to a narrow terminal.
+
+    The widths are worked out here: rich takes from all columns alike when no column may wrap, and cuts the names first.
+    """
+    longest = [max([len(column.title), *(cell_len(clean(row[i])) for row in rows)]) for i, column in enumerate(columns)]
+    room = width - _GAP * (len(columns) - 1) - sum(n for n, column in zip(longest, columns, strict=True) if not column.flexible)
+    flexible = sum(column.flexible for column in columns)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column, needed in zip(columns, longest, strict=True):
+        if column.flexible:
+            # The first takes no more than it needs of its share; what it leaves is the next one's.
+            given = min(needed, max(_LEAST, room // flexible))
+            room, flexible = room - given, flexible - 1
+        else:
+            given = needed
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(Text(column.title), no_wrap=True, overflow="ellipsis", justify=justify, width=given)
     for row in rows:
         table.add_row(*(_cell(column, value) for column, value in zip(columns, row, strict=True)))
     return table

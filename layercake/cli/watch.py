@@ -190,7 +190,7 @@ def _screen(watch: Watch, out: Output) -> Any:
         yield lambda changed, elapsed: None
     elif out.terminal:
         with Live(console=out.console, refresh_per_second=8, transient=True) as live:
-            yield lambda changed, elapsed: live.update(_picture(watch, elapsed, out.console.height))
+            yield lambda changed, elapsed: live.update(_picture(watch, elapsed, out))
     else:
         def lines(changed: list[Seen], elapsed: float) -> None:
             for seen in changed:
@@ -199,15 +199,15 @@ def _screen(watch: Watch, out: Output) -> Any:
         yield lines
 
 
-def _picture(watch: Watch, elapsed: float, height: int) -> Group:
+def _picture(watch: Watch, elapsed: float, out: Output) -> Group:
     """The unfinished nodes first, no more than the terminal has lines."""
     ordered = sorted(watch.seen.values(), key=lambda s: s.ok)
-    room = max(3, height - 4)
+    room = max(3, out.console.height - 4)
     rows = [(s.name, s.status, seconds(s.finished if s.ok else elapsed), s.text) for s in ordered[:room]]
     count = sum(s.ok for s in ordered)
     rest = f", {len(ordered) - room} not shown" if len(ordered) > room else ""
     footer = Text(f"{count} of {len(ordered)} nodes are there, {seconds(elapsed)}{rest}", style="bold")
-    return Group(build(_COLUMNS, rows), footer)
+    return Group(build(_COLUMNS, rows, out.console.width), footer)
 
 
 def summary(watch: Watch, out: Output, timeout: float) -> None:

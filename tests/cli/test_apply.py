@@ -1,0 +1,160 @@
+"""plan and apply: what is shown, what is asked, what is waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.fake_head import FakeHead, node_view, working
+
+Run = Callable[..., Any]
+CHAIN = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
+UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
+
+
+def added(name: str) -> dict[str, Any]:
+    fields = {"state": [None, "up"], "images": [None, ["debian"]], "ip": [None, "10.0.0.1"]}
+    return {"node": name, "action": "add", "fields": fields}
+
+
+def plan_of(*changes: dict[str, Any], blocked: str | None = None) -> dict[str, Any]:
+    plans = [{"node": c["node"], "chain": CHAIN, "to": UP, "blocked": blocked} for c in changes if c["action"] != "remove"]
+    return {"changes": list(changes), "plans": plans, "digest": "d1", "warnings": []}
+
+
+@pytest.fixture
+def rack(head: FakeHead, tmp_path: Path) -> str:
+    """An inventory file, and a head that plans to add two nodes for it."""
+    head.answers["POST /v1/inventory/plan"] = (200, plan_of(added("n0"), added("n1")))
+    head.answers["POST /v1/inventory/apply"] = (200, {"revision": 7, "changed": ["n0", "n1"]})
+    path = tmp_path / "rack.yaml"
+    path.write_text("nodes: {}\n")
+    return str(path)
+
+
+def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: FakeHead, rack: str) -> None:
+    result = run("plan", rack)
+    assert result.code == 0
+    assert result.out.splitlines() == [
+        "NODES   ACTION  CHANGE                   WAY",
+        "n[0-1]  add     state up, images debian  " + " > ".join(CHAIN),
+    ]
+    assert head.asked("POST /v1/inventory/plan") == [{"yaml": "nodes: {}\n", "file": rack}]
+    assert not head.asked("POST /v1/inventory/apply")
+
+
+def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, head: FakeHead, rack: str) -> None:
+    head.snapshots = [[working("n0"), working("n1")], [node_view("n0"), working("n1")], [node_view("n0"), node_view("n1")]]
+    result = run("apply", rack, "--yes")
+    assert result.code == 0, result.err
+    assert head.asked("POST /v1/inventory/apply") == [{"yaml": "nodes: {}\n", "file": rack, "digest": "d1", "allow_remove": False}]
+    progress = [line.split()[1:3] for line in result.out.splitlines() if "s  n" in line]
+    assert progress == [["n0", "working"], ["n1", "working"], ["n0", "converged"], ["n1", "converged"]]
+    assert ("GET /v1/nodes", {"range": "n[0-1]"}, None) in head.requests
+
+
+def test_apply_with_json_is_one_document(run: Run, head: FakeHead, rack: str) -> None:
+    head.snapshots = [[node_view("n0"), node_view("n1")]]
+    result = run("apply", rack, "--yes", "--json")
+    document = json.loads(result.out)
+    assert (result.code, document["revision"], document["converged"]) == (0, 7, True)
+    assert [(n["name"], n["done"]) for n in document["nodes"]] == [("n0", True), ("n1", True)]
+    assert all(n["seconds"] >= 0 for n in document["nodes"])
+
+
+def test_apply_asks_and_no_means_nothing_happens(run: Run, head: FakeHead, rack: str) -> None:
+    result = run("apply", rack, answer="n")
+    assert result.code == 1
+    assert "nothing was changed" in result.err
+    assert not head.asked("POST /v1/inventory/apply")
+    assert run("apply", rack, "--no-wait", answer="y").code == 0
+    assert head.asked("POST /v1/inventory/apply")
+
+
+def test_apply_without_anyone_to_ask_is_exit_2(run: Run, head: FakeHead, rack: str) -> None:
+    result = run("apply", rack)
+    assert result.code == 2
+    assert "--yes" in result.err
+    assert not head.asked("POST /v1/inventory/apply")
+
+
+def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(run: Run, head: FakeHead, rack: str) -> None:
+    head.snapshots = [[node_view("n0"), node_view("n1", status="quarantined", status_text="boot-wait: never answered DHCP")]]
+    result = run("apply", rack, "--yes")
+    assert result.code == 1
+    assert "boot-wait: never answered DHCP" in result.out
+    assert result.err == "1 of 2 nodes are not where they should be: n1\nhint: layercake node explain n1\n"
+
+
+def test_a_timeout_is_exit_1(run: Run, head: FakeHead, rack: str) -> None:
+    head.snapshots = [[working("n0"), working("n1")]]
+    result = run("apply", rack, "--yes", "--timeout", "0")
+    assert result.code == 1
+    assert "after 0 s: n[0-1]" in result.err
+
+
+def test_removal_needs_to_be_allowed(run: Run, head: FakeHead, rack: str) -> None:
+    gone = {"node": "n9", "action": "remove", "fields": {"ip": ["10.0.0.9", None]}}
+    head.answers["POST /v1/inventory/plan"] = (200, plan_of(gone))
+    head.answers["POST /v1/inventory/apply"] = (200, {"revision": 8, "changed": ["n9"]})
+    result = run("apply", rack, "--yes")
+    assert result.code == 4
+    assert "would remove n9" in result.err and "--allow-remove" in result.err
+    assert not head.asked("POST /v1/inventory/apply")
+    result = run("apply", rack, "--yes", "--allow-remove")
+    assert result.code == 0
+    assert head.asked("POST /v1/inventory/apply")[0]["allow_remove"] is True
+
+
+def test_a_node_that_is_removed_while_it_is_followed_is_gone(run: Run, head: FakeHead, rack: str) -> None:
+    def nodes(request: Any, body: Any) -> tuple[int, Any]:
+        if request.query.get("range"):
+            return 400, {"error": "cannot use node range: there is no node n1", "hint": ""}
+        return 200, {"nodes": [node_view("n0")]}
+
+    head.answers["GET /v1/nodes"] = nodes
+    result = run("apply", rack, "--yes")
+    assert result.code == 1
+    assert "no longer in the inventory" in result.out
+
+
+def test_nothing_to_change_is_ok_and_asks_nothing(run: Run, head: FakeHead, rack: str) -> None:
+    head.answers["POST /v1/inventory/plan"] = (200, plan_of())
+    result = run("apply", rack)
+    assert (result.code, result.out) == (0, "nothing to change\n")
+    assert json.loads(run("apply", rack, "--json").out)["changed"] == []
+    assert not head.asked("POST /v1/inventory/apply")
+
+
+def test_every_mistake_is_printed_with_file_and_line(run: Run, head: FakeHead, rack: str) -> None:
+    problems = [{"file": rack, "line": n, "column": 3, "message": f"mistake {n}", "hint": "did you mean bios?"} for n in (2, 5)]
+    head.answers["POST /v1/inventory/plan"] = (422, {"error": "cannot use inventory", "hint": "", "problems": problems})
+    result = run("apply", rack, "--yes")
+    assert (result.code, result.out) == (2, "")
+    assert f"  {rack}:2:3: mistake 2 (hint: did you mean bios?)\n  {rack}:5:3: mistake 5 (hint: did you mean bios?)\n" in result.err
+    assert "2 mistakes" in result.err
+    assert json.loads(run("plan", rack, "--json").out)["problems"] == problems
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_exit_2(run: Run, head: FakeHead, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "x.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    result = run("apply", str(path), "--yes")
+    assert result.code == 2
+    assert f"cannot read inventory {path}" in result.err
+    assert not head.requests
+
+
+def test_a_change_shows_old_and_new_and_a_block_its_reason(run: Run, head: FakeHead, rack: str) -> None:
+    fields = {"images": [["debian"], ["alpine"]], "bmc.password": [{"file": "/a"}, {"env": "B"}]}
+    change = {"node": "n0", "action": "change", "fields": fields}
+    head.answers["POST /v1/inventory/plan"] = (200, plan_of(change, blocked="BUSY"))
+    out = run("plan", rack).out
+    assert "images: debian -> alpine, bmc.password: file /a -> env B" in out
+    assert "blocked: BUSY" in out

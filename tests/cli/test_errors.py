@@ -1,0 +1,118 @@
+"""Exit codes and messages: no traceback for a mistake, nor when the head is away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket as sockets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layercake.cli.client import failure, quoted
+from layercake.kraken.errors import InputError, OperationFailed, Refused
+from tests.cli.fake_head import FakeHead
+
+Run = Callable[..., Any]
+
+
+def test_no_head_is_exit_3_with_a_hint(run: Run, socket: Path) -> None:
+    result = run("node", "list")
+    assert (result.code, result.out) == (3, "")
+    assert result.err == f"cannot reach the head at {socket}: No such file or directory\nhint: is `layercake serve` running?\n"
+
+
+def test_a_socket_that_nobody_listens_on_is_exit_3(run: Run, socket: Path) -> None:
+    with sockets.socket(sockets.AF_UNIX) as left_over:
+        left_over.bind(str(socket))
+    result = run("status")
+    assert result.code == 3
+    assert "Connection refused" in result.err
+
+
+def test_a_socket_path_that_is_too_long_is_exit_3(run: Run) -> None:
+    result = run("--socket", "/tmp/" + "x" * 200, "status")
+    assert result.code == 3
+    assert "cannot reach the head" in result.err
+
+
+def test_a_head_that_hangs_up_is_exit_3(run: Run, socket: Path) -> None:
+    with sockets.socket(sockets.AF_UNIX) as server:
+        server.bind(str(socket))
+        server.listen(8)
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):  # the listening socket is shut down at the end of the test
+                while True:
+                    connection, _ = server.accept()
+                    connection.recv(65536)
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        result = run("status")
+        server.shutdown(sockets.SHUT_RDWR)
+        thread.join()
+    assert result.code == 3
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, 2), (404, 2), (422, 2), (401, 4), (403, 4), (409, 4), (500, 1), (502, 1)])
+def test_the_heads_errors_have_exit_codes(run: Run, head: FakeHead, status: int, code: int) -> None:
+    head.answers["GET /v1/status"] = (status, {"error": "cannot do it: because", "hint": "try this"})
+    result = run("status")
+    assert (result.code, result.out, result.err) == (code, "", "cannot do it: because\nhint: try this\n")
+    result = run("status", "--json")
+    assert (result.code, result.err) == (code, "")
+    assert json.loads(result.out) == {"error": "cannot do it: because", "hint": "try this"}
+
+
+@pytest.mark.parametrize("answer", [(502, "<html>Bad gateway</html>"), (200, "<html>hello</html>"), (302, ""), (500, "[]")])
+def test_an_answer_that_is_not_the_heads_is_exit_1(run: Run, head: FakeHead, answer: tuple[int, str]) -> None:
+    head.answers["GET /v1/status"] = answer
+    result = run("status")
+    assert result.code == 1
+    assert "hint: " in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("arguments", [
+    ["nod", "list"], ["node"], ["node", "clear"], ["power", "off"], ["power", "cycle"], ["node", "off"], ["image", "roll", "n0"],
+    ["events", "--limit", "0"], ["apply"], ["graph", "--format", "png"], [],
+])
+def test_wrong_usage_is_exit_2_and_asks_nothing(run: Run, head: FakeHead, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.code == 2
+    assert "Usage:" in result.err + result.out
+    assert not head.requests
+
+
+def test_wrong_usage_with_json_is_json(run: Run) -> None:
+    result = run("node", "lst", "--json")
+    assert result.code == 2
+    assert "lst" in json.loads(result.out)["error"]
+
+
+@pytest.mark.parametrize("name", ["../status", "n0/explain", "", "n0?x=1", "a b", "..", "é", "n0%2f"])
+def test_a_name_cannot_reach_another_route(run: Run, head: FakeHead, name: str) -> None:
+    assert run("node", "show", name).code == 2
+    assert run("image", "remove", name, "--yes").code == 2
+    assert not head.requests
+    with pytest.raises(InputError):
+        quoted(name)
+
+
+def test_interruption_is_exit_130(run: Run, head: FakeHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layercake.cli.app.asyncio.run", lambda coroutine: (coroutine.close(), interrupted()))
+    assert run("status").code == 130
+
+
+def test_failures_are_the_right_errors() -> None:
+    assert type(failure(403, b'{"error": "x"}')) is Refused
+    assert type(failure(400, b'{"error": "x", "hint": null}')) is InputError
+    assert type(failure(500, b"")) is OperationFailed

@@ -1,0 +1,222 @@
+"""node, power, image, status, graph, events: tables, JSON, questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.fake_head import FakeHead, event, node_view, working
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def full(head: FakeHead) -> FakeHead:
+    """A head that answers everything."""
+    image = {"name": "debian", "digest": "blake2b:0123456789abcdef", "size": 123_456_789, "created": 1700000000.0,
+             "used_by": ["n0", "n1"], "systemd": True, "history": []}
+    head.snapshots = [[node_view("n0"), working("n1")]]
+    head.answers.update({
+        "GET /v1/status": (200, {
+            "version": "0.1.0", "epoch": 5, "uptime_s": 90.0, "nodes": {"total": 2, "converged": 1, "working": 1, "quarantined": 0},
+            "services": [{"name": "pxe", "state": "running", "pid": 42, "restarts": 0, "health": "running", "since_s": 80.0}]}),
+        "GET /v1/nodes/n0": (200, {"node": node_view("n0"), "history": [event(i, f"event {i}") for i in range(1, 31)]}),
+        "GET /v1/nodes/n0/explain": (200, {"explanation": {"node": "n0"}, "text": "n0: working\n  is: power=ON"}),
+        "GET /v1/nodes/n0/logs": (200, {"text": "line 1\nline 2\n"}),
+        "POST /v1/nodes/clear": (200, {"nodes": ["n0", "n1"]}),
+        "POST /v1/nodes/state": (200, {"nodes": ["n0", "n1"]}),
+        "GET /v1/images": (200, {"images": [image]}),
+        "POST /v1/images": (200, {"image": image}),
+        "DELETE /v1/images/debian": (200, {}),
+        "POST /v1/images/roll": (200, {"roll": 1, "nodes": ["n0"]}),
+        "GET /v1/power": (200, {"power": [{"node": "n0", "power": "ON", "driver": "ipmi", "address": "10.1.0.1", "error": None}]}),
+        "POST /v1/power": (200, {"nodes": [{"node": "n0", "accepted": True, "why": ""}]}),
+        "GET /v1/events": (200, {"events": [event(1), event(2, severity="error")]}),
+        "GET /v1/graph": (200, "digraph { a -> b }\n"),
+    })
+    return head
+
+
+COMMANDS = [line.split() for line in """\
+    status
+    node list
+    node list n[0-1]
+    node show n0
+    node explain n0
+    node logs n0
+    node clear n[0-1]
+    node up @all
+    node off n0 --yes
+    image list
+    image add debian /x.sqsh
+    image remove debian --yes
+    image roll n0 debian --no-wait
+    power status
+    power on n0
+    power off n0 --yes
+    power cycle n0 --yes
+    events
+    graph --node n0
+""".splitlines()]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_speaks_json_and_text(run: Run, full: FakeHead, command: list[str]) -> None:
+    result = run(*command, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert isinstance(json.loads(result.out), dict)
+    assert run("--json", *command).out == result.out
+    result = run(*command)
+    assert (result.code, result.err) == (0, "")
+    assert result.out and not any(line != line.rstrip() for line in result.out.splitlines())
+
+
+def test_node_list_is_one_line_per_node_that_is_not_cut(run: Run, full: FakeHead) -> None:
+    full.snapshots = [[node_view("n0"), node_view("n1", status="quarantined", status_text="x" * 300)]]
+    lines = run("node", "list").out.splitlines()
+    assert lines[0].split() == ["NAME", "STATUS", "POWER", "BOOT", "RUN", "IMAGE", "BUSY", "IMAGES", "IP", "SEEN", "DETAIL"]
+    assert lines[1].split() == ["n0", "converged", "ON", "INIT", "SYNC", "ACTIVE", "FREE", "debian", "10.0.0.1", "0.4s"]
+    assert len(lines) == 3 and lines[2].endswith("x" * 300)
+
+
+def test_node_list_sends_the_range_and_an_empty_head_says_so(run: Run, full: FakeHead) -> None:
+    run("node", "list", "n[0-1]")
+    assert full.requests[-1] == ("GET /v1/nodes", {"range": "n[0-1]"}, None)
+    full.snapshots = [[]]
+    assert "no nodes" in run("node", "list").out
+
+
+def test_a_roll_under_way_shows_both_images(run: Run, full: FakeHead) -> None:
+    def images(*pair: str) -> dict[str, Any]:
+        running, wanted = ([dict(zip(("name", "digest"), text.split("@"), strict=True))] for text in pair)
+        return {"running": running, "wanted": wanted}
+
+    full.snapshots = [[
+        node_view("n0", images=images("debian@blake2b:aa", "alpine@blake2b:bb")),
+        node_view("n1", images=images("debian@blake2b:aa", "debian@blake2b:bb")),
+    ]]
+    lines = run("node", "list").out.splitlines()
+    assert "debian -> alpine" in lines[1]
+    assert "debian@aa -> debian@bb" in lines[2]
+
+
+def test_node_show_has_facts_and_the_last_events(run: Run, full: FakeHead) -> None:
+    out = run("node", "show", "n0", "--history", "2").out
+    assert "bmc        ipmi 10.1.0.1" in out
+    assert "event 30" in out and "event 29" in out and "event 28" not in out
+
+
+def test_control_characters_from_a_node_never_reach_the_terminal(run: Run, full: FakeHead) -> None:
+    full.answers["GET /v1/events"] = (200, {"events": [event(1, "a\x1b]0;owned\x07b\nforged line [red]x[/red]")]})
+    out = run("events").out
+    assert "\x1b" not in out and "\x07" not in out
+    assert len(out.splitlines()) == 2
+    assert "[red]x[/red]" in out
+
+
+def test_running_nodes_are_not_stopped_unasked(run: Run, full: FakeHead) -> None:
+    for command in (["power", "off", "n[0-1]"], ["power", "cycle", "n[0-1]"], ["node", "off", "n[0-1]"]):
+        assert run(*command, answer="n").code == 1
+        assert run(*command).code == 2
+        assert not full.asked("POST /v1/power") and not full.asked("POST /v1/nodes/state")
+    assert run("power", "cycle", "n[0-1]", "--force", answer="y").code == 0
+    assert full.asked("POST /v1/power") == [{"range": "n[0-1]", "action": "cycle", "force": True}]
+
+
+def test_nodes_that_run_nothing_are_switched_off_without_a_question(run: Run, full: FakeHead) -> None:
+    full.snapshots = [[working("n1")]]
+    assert run("power", "off", "n1").code == 0
+    assert full.asked("POST /v1/power") == [{"range": "n1", "action": "off", "force": False}]
+
+
+def test_a_power_request_that_is_not_accepted_is_exit_4(run: Run, full: FakeHead) -> None:
+    full.answers["POST /v1/power"] = (200, {"nodes": [{"node": "n0", "accepted": False, "why": "BUSY"}]})
+    result = run("power", "off", "n0", "--yes")
+    assert result.code == 4
+    assert "BUSY" in result.out
+
+
+def test_a_bmc_that_does_not_answer_is_exit_1_and_shown(run: Run, full: FakeHead) -> None:
+    full.answers["GET /v1/power"] = (200, {"power": [{"node": "n0", "power": "UNKNOWN", "driver": "ipmi", "address": "10.1.0.1",
+                                                     "error": "cannot reach the BMC: no answer"}]})
+    result = run("power", "status", "n0")
+    assert result.code == 1
+    assert "no answer" in result.out
+    assert full.requests[-1] == ("GET /v1/power", {"range": "n0"}, None)
+
+
+def test_power_status_without_a_range_asks_for_all(run: Run, full: FakeHead) -> None:
+    run("power", "status")
+    assert full.requests[-1] == ("GET /v1/power", {"range": "@all"}, None)
+
+
+def test_image_add_sends_an_absolute_path_and_the_container(
+    run: Run, full: FakeHead, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--no-systemd", "--command", "/bin/sh -c 'sleep 1'", "--env", "A=b=c", "--restart", "never"]
+    result = run("image", "add", "app", "a.sqsh", *options)
+    assert result.code == 0
+    assert full.asked("POST /v1/images") == [{
+        "path": str(tmp_path / "a.sqsh"), "name": "app", "systemd": False, "command": ["/bin/sh", "-c", "sleep 1"],
+        "env": {"A": "b=c"}, "stop_timeout_s": 10.0, "restart": "never"}]
+
+
+@pytest.mark.parametrize("option", [["--env", "A"], ["--env", "=x"], ["--command", "'"], ["--command", ""]])
+def test_image_add_refuses_bad_options(run: Run, full: FakeHead, option: list[str]) -> None:
+    assert run("image", "add", "app", "a.sqsh", *option).code == 2
+    assert not full.requests
+
+
+def test_image_list_is_readable(run: Run, full: FakeHead) -> None:
+    line = run("image", "list").out.splitlines()[1]
+    assert line.split()[:4] == ["debian", "0123456789ab", "123", "MB"]
+    assert line.endswith("n[0-1]")
+
+
+def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: FakeHead) -> None:
+    new = {"name": "debian", "digest": "blake2b:bbbb"}
+    old = {"name": "debian", "digest": "blake2b:aaaa"}
+    full.snapshots = [
+        [node_view(images={"wanted": [new], "running": [old]})],  # asked for once, to see who is wanted up
+        [node_view(images={"wanted": [new], "running": [old]})],
+        [node_view(images={"wanted": [new], "running": []}, status="working")],
+        [node_view(images={"wanted": [new], "running": [new]})],
+    ]
+    result = run("image", "roll", "n0", "debian", "--json")
+    document = json.loads(result.out)
+    assert (result.code, document["done"], document["nodes"][0]["done"]) == (0, True, True)
+    assert document["nodes"][0]["seconds"] >= 0
+    assert sum(1 for name, _, _ in full.requests if name == "GET /v1/nodes") == 4
+    assert full.asked("POST /v1/images/roll") == [{"range": "n0", "image": "debian", "replace": None}]
+
+
+def test_a_roll_that_fails_is_exit_1(run: Run, full: FakeHead) -> None:
+    broken = {"wanted": [{"name": "bad", "digest": "x"}], "running": []}
+    full.snapshots = [[node_view(images=broken, status="quarantined", status_text="the node has given up on its images")]]
+    result = run("image", "roll", "n0", "bad")
+    assert result.code == 1
+    assert "given up" in result.out and "layercake node explain n0" in result.err
+
+
+def test_a_roll_does_not_wait_for_nodes_that_are_wanted_off(run: Run, full: FakeHead) -> None:
+    full.snapshots = [[node_view(goal={"power": "OFF"}, state={"power": "OFF"})]]
+    result = run("image", "roll", "n0", "debian")
+    assert result.code == 0
+    assert "n0: wanted off" in result.err
+
+
+def test_graph_goes_to_a_file(run: Run, full: FakeHead, tmp_path: Path) -> None:
+    target = tmp_path / "g.dot"
+    assert run("graph", "--output", str(target)).code == 0
+    assert target.read_text() == "digraph { a -> b }\n"
+    assert run("graph", "--output", str(tmp_path / "no" / "g.dot")).code == 2
+
+
+def test_events_pass_the_filters_on(run: Run, full: FakeHead) -> None:
+    run("events", "--node", "n0", "--kind", "boot", "--since", "5", "--limit", "7")
+    assert full.requests[-1] == ("GET /v1/events", {"node": "n0", "kind": "boot", "since": "5", "limit": "7"}, None)

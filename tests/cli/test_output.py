@@ -1,0 +1,72 @@
+"""Tables on terminals and in pipes; numbers for people."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from layercake.cli.output import Column, Output, build, clean, seconds, short, size
+
+COLUMNS = (Column("NODE"), Column("STATUS", styled=True), Column("DETAIL", flexible=True))
+ROWS = [["n0", "quarantined", "d" * 200]]
+
+
+def drawn(width: int, *, color: bool = False) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None)
+    console.print(build(COLUMNS, ROWS, width))
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO from above
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_a_narrow_terminal_cuts_the_flexible_column_only() -> None:
+    lines = drawn(40)
+    assert len(lines) == 2
+    assert lines[1].startswith("n0    quarantined  ddd") and lines[1].endswith("…")
+    assert len(lines[1]) <= 40
+
+
+def test_status_words_are_coloured_on_a_terminal() -> None:
+    assert "\x1b[1;31mquarantined" in "".join(drawn(80, color=True))
+
+
+def test_a_pipe_gets_whole_lines_without_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(COLUMNS, ROWS)
+    assert capsys.readouterr().out == "NODE  STATUS       DETAIL\nn0    quarantined  " + "d" * 200 + "\n"
+
+
+def test_lines_are_not_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().line("word " * 100 + "end")
+    assert capsys.readouterr().out == "word " * 100 + "end\n"
+
+
+def test_logs_in_a_pipe_are_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().raw("a\x1b[31mb\n\n")
+    assert capsys.readouterr().out == "a\x1b[31mb\n"
+    terminal = Output()
+    terminal.terminal = True
+    terminal.raw("a\x1b[31m\tb\n")
+    assert capsys.readouterr().out == "a\\x1b[31m\tb\n"
+
+
+def test_clean_escapes_what_is_not_printable() -> None:
+    assert clean("a\x1b\n\u202eb é") == "a\\x1b\\n\\u202eb é"
+
+
+DURATIONS = [(None, "-"), (0.44, "0.4s"), (59.6, "60s"), (600.0, "10m"), (7300.0, "2h"), (200000.0, "2d")]
+SIZES = [(999, "999 B"), (12_345, "12.3 kB"), (123_456_789, "123 MB"), (5_100_000_000, "5.1 GB")]
+
+
+@pytest.mark.parametrize(("value", "text"), DURATIONS)
+def test_durations(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), SIZES)
+def test_sizes(value: int, text: str) -> None:
+    assert size(value) == text
+
+
+def test_short_digests() -> None:
+    assert short("blake2b:0123456789abcdef") == "0123456789ab"
