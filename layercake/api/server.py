@@ -30,12 +30,12 @@ _BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it
 _STATUS = ((Refused, 403), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
 
 
-def _error(error: LayercakeError) -> web.Response:
+def _error(request: web.Request, error: LayercakeError) -> web.Response:
     body: dict[str, Any] = {"error": error.message, "hint": error.hint}
     status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
     if isinstance(error, InventoryErrors):
         status, body["problems"] = 422, [p.to_record() for p in error.problems]
-    elif isinstance(error, InputError) and error.message.startswith("cannot find"):
+    elif isinstance(error, InputError) and (error.message.startswith("cannot find") or request.method == "DELETE"):
         status = 404
     return web.json_response(body, status=status)
 
@@ -107,7 +107,7 @@ class Api:
                 response: web.StreamResponse = await handler(request)
                 return response
             except LayercakeError as error:
-                return _error(error)
+                return _error(request, error)
             except (web.HTTPException, asyncio.CancelledError, ConnectionError):
                 raise
             except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on

@@ -85,7 +85,9 @@ class Database:
             was[record.node.id] = values
         query = "SELECT id, at, node, kind, severity, text, data FROM events ORDER BY id DESC LIMIT ?"
         found = self._db.execute(query, (HISTORY_ALL,))
-        store.load_events(Event(i, at, *words, json.loads(data)) for i, at, *words, data in reversed(found.fetchall()))
+        names = Event.__struct_fields__
+        rows = (dict(zip(names, (*row[:6], json.loads(row[6])), strict=True)) for row in reversed(found.fetchall()))
+        store.load_events(msgspec.convert(row, Event) for row in rows)
         revision = self._db.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
         store.revision = int(revision[0]) if revision else 1
         return was

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.store import ImageStore
-
 from layercake.head import modules
 from layercake.head.clock import Clock, steady_clock
 from layercake.head.database import Database
@@ -92,7 +91,7 @@ class Head:
         was = self.database.load(self.store, self.planner_for)
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
-            record.machine = dataclasses.replace(record.machine, state=0, active=None, wake=0.0)
+            record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
 

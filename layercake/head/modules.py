@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import imageapi.mutations
 import powerman.mutations
-
 import pxe.mutations
 from layercake.head import mutations as head_mutations
 from layercake.kraken.mutation import Mutation

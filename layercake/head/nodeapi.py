@@ -94,7 +94,8 @@ class NodeApi:
 
     async def _join(self, request: web.Request) -> web.Response:
         body = await _body(request)
-        claim = {k: body.get(k) for k in ("node", "token", "boot_id", "mac", "version")}
+        fields = ("node", "token", "boot_id", "mac", "version")
+        claim = {k: body.get(k) if isinstance(body, dict) else None for k in fields}
         if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
             raise Refused("cannot join: the claim is not well-formed")
         record = self._store.find(str(claim["node"]))
@@ -137,7 +138,7 @@ class NodeApi:
     async def _events(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)
         body = await _body(request)
-        events = body if isinstance(body, list) else body.get("events", [])
+        events = body if isinstance(body, list) else [body]
         for event in events[:_MAX_EVENTS]:
             if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
                 raise OperationFailed("cannot take the events: each is an object")
@@ -149,6 +150,8 @@ class NodeApi:
     async def _answer(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)
         body = await _body(request)
+        if not isinstance(body, dict):
+            raise OperationFailed("cannot take the answer: it is not an object")
         number = int(request.match_info["id"]) if request.match_info["id"].isdigit() else -1
         future = self._answers.get(number)
         if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from imageapi.store import Image
 from layercake.head.head import Head
 from layercake.head.store import Record, WantedImage
 from layercake.inventory.diff import diff
@@ -106,18 +107,15 @@ class Operations:
             self._store.event(record, "inventory.changed", f"changed in the inventory: {', '.join(fields)}")
         for service in ("pxe", "powerman"):
             self._head.send_node(service, record)
-        self._want(record, node.images, "the inventory says so")
+        self._want(record, node.images)
 
-    def _want(self, record: Record, images: Iterable[str], why: str) -> None:
+    def _want(self, record: Record, images: Iterable[str]) -> None:
         """Sets what is wanted of a node and lets the engine and the node know."""
         wanted = tuple(self._wanted(name) for name in images)
-        if wanted != record.wanted:
-            record.wanted = wanted
-            if record.machine.quarantine is not None:
-                self._head.engine.post(record, Cleared(f"its desired images have changed, {why}"))
+        fresh, record.wanted = wanted != record.wanted, wanted
         record.cfg_revision += 1
         self._store.mark(record)
-        self._head.engine.post(record, DesiredChanged(goal_of(record, record.node.state)))
+        self._head.engine.post(record, DesiredChanged(goal_of(record, record.node.state), fresh))
         self._head.sync.push(record)
 
     def _wanted(self, name: str) -> WantedImage:
@@ -140,7 +138,7 @@ class Operations:
         for record in records:
             record.node = dataclasses.replace(record.node, state=state)
             self._store.event(record, "desired.state", f"wanted {state}" + (", by force" if force else ""))
-            self._want(record, record.node.images, "a person says so")
+            self._want(record, record.node.images)
             if state == "off" and force:
                 self._head.begin(record, "power-off", 1, 30.0)
         await self._settle()
@@ -204,15 +202,14 @@ class Operations:
 
     async def add_image(self, path: Path, name: str, container: dict[str, Any]) -> dict[str, Any]:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest before."""
-        spec = self._head.container_spec(container)
-        image = await asyncio.to_thread(self._head.images.add, path, name, spec)
+        image = await asyncio.to_thread(self._head.images.add, path, name, container)
         self._store.event(None, "image.added", f"image {image.name} is {image.digest[:24]}", data={"digest": image.digest})
         return self.image_view(image)
 
-    def image_view(self, image: Any) -> dict[str, Any]:
+    def image_view(self, image: Image) -> dict[str, Any]:
         """An image as the API shows it."""
         users = sorted(r.name for r in self._store if any(i.digest == image.digest and i.name == image.name for i in r.wanted))
-        return {**image.to_record(), "used_by": users}
+        return {**image.to_record(), "systemd": image.container.systemd, "used_by": users}
 
     def images(self) -> list[dict[str, Any]]:
         """All images of the store."""
@@ -220,11 +217,11 @@ class Operations:
 
     async def remove_image(self, name: str) -> None:
         """Takes an image out of the store. Raises Refused while a node wants it."""
-        image = self._head.images.get(name)
-        users = self.image_view(image)["used_by"]
+        users = self.image_view(self._head.images.get(name))["used_by"]
         if users:
             raise Refused(f"cannot remove image {name}: wanted by {', '.join(users[:10])}", hint="roll them to another image first")
-        await asyncio.to_thread(self._head.images.remove, name)
+        in_use = {i.digest for r in self._store for i in (*r.wanted, *r.running)}
+        await asyncio.to_thread(self._head.images.remove, name, in_use=in_use)
         self._store.event(None, "image.removed", f"image {name} was removed")
 
     async def roll(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
@@ -239,6 +236,6 @@ class Operations:
             images = (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
             record.node = dataclasses.replace(record.node, images=images)
             self._store.event(record, "image.roll", f"rolling to {', '.join(images)}", data={"roll": number})
-            self._want(record, images, f"roll {number}")
+            self._want(record, images)
         await self._settle()
         return {"roll": number, "nodes": [r.name for r in records]}

@@ -51,7 +51,8 @@ class EchoService(Service):
     async def call(self, method: str, params: Mapping[str, Any]) -> Any:
         """Answers what it knows."""
         if method == "dump":
-            return {"pid": os.getpid(), "nodes": self.nodes, "states": self.states, "cookie": os.environ.get(client.COOKIE_VARIABLE)}
+            cookie = os.environ.get(client.COOKIE_VARIABLE)
+            return {"pid": os.getpid(), "nodes": self.nodes, "states": self.states, "cookie": cookie}
         raise KeyError(method)
 
 

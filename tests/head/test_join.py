@@ -1,0 +1,117 @@
+"""Joining: one-use tokens inside a boot window; every other claim is refused, recorded, and tells nothing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from layercake.kraken.wire import bearer, node_text
+from tests.support.world import World
+
+BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
+    app = web.Application()
+    app.add_routes(world.head.nodes.routes())
+    async with TestClient(TestServer(app)) as found:
+        yield found
+
+
+def claim(world: World, token: str, name: str = "n0") -> dict[str, str]:
+    return {"node": world.node(name).node.id, "token": token, "boot_id": BOOT, "mac": "52:54:00:00:00:10", "version": "1"}
+
+
+async def test_a_right_token_joins(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    answer = await client.post("/node/v1/join", json=claim(world, token))
+    body = await answer.json()
+    assert answer.status == 200
+    assert len(base64.b64decode(body["key"])) == 32
+    assert body["desired"]["revision"] == world.node("n0").cfg_revision
+    assert world.node("n0").value("run") == "INIT"
+    assert "node.joined" in world.kinds("n0")
+
+
+async def test_a_used_token_is_refused_and_shown(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    await client.post("/node/v1/join", json=claim(world, token))
+    session = world.node("n0").session
+    again = await client.post("/node/v1/join", json=claim(world, token))
+    assert again.status == 403
+    assert "used before" in (await again.json())["error"]
+    assert world.node("n0").session == session
+    assert "join.refused" in world.kinds("n0")
+
+
+async def test_a_wrong_token_is_refused(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    wrong = await client.post("/node/v1/join", json=claim(world, "x" * len(token)))
+    assert (wrong.status, "wrong" in (await wrong.json())["error"]) == (403, True)
+    right = await client.post("/node/v1/join", json=claim(world, token))
+    assert right.status == 200, "a wrong claim must not use the window up"
+
+
+async def test_a_token_of_another_node_is_refused(world: World, client: TestClient[Any, Any]) -> None:
+    world.head.joining.open(world.node("n0"), 60)
+    other = world.head.joining.open(world.node("n1"), 60)
+    answer = await client.post("/node/v1/join", json=claim(world, other, "n0"))
+    assert answer.status == 403
+
+
+async def test_a_claim_outside_the_window_is_refused(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    world.clock.now += 100
+    late = await client.post("/node/v1/join", json=claim(world, token))
+    assert (late.status, "no boot window" in (await late.json())["error"]) == (403, True)
+    token = world.head.joining.open(world.node("n0"), 60)
+    world.head.joining.close(world.node("n0"))
+    closed = await client.post("/node/v1/join", json=claim(world, token))
+    assert closed.status == 403
+
+
+HOSTILE = b'{"node": "../../etc", "token": "", "boot_id": "", "mac": "", "version": ""}'
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"node": 5}', HOSTILE])
+async def test_a_claim_that_makes_no_sense_is_refused(client: TestClient[Any, Any], body: bytes) -> None:
+    answer = await client.post("/node/v1/join", data=body)
+    assert answer.status in (400, 403)
+
+
+async def test_defect_6_nothing_is_given_without_the_session_key(world: World, client: TestClient[Any, Any]) -> None:
+    session = world.attach("n0")
+    node = bytes.fromhex(world.node("n0").node.id.replace("-", ""))
+    good = bearer(session.key, node, session.number)
+    assert (await client.get("/node/v1/desired", headers={"Authorization": good})).status == 200
+    forged = bearer(b"x" * 32, node, session.number)
+    for header in ("", "Bearer", forged, good + "0", f"Bearer {node_text(node)}.{session.number}."):
+        answer = await client.get("/node/v1/desired", headers={"Authorization": header})
+        assert answer.status == 401, header
+
+
+async def test_a_nodes_events_enter_its_history(world: World, client: TestClient[Any, Any]) -> None:
+    session = world.attach("n0")
+    node = bytes.fromhex(world.node("n0").node.id.replace("-", ""))
+    headers = {"Authorization": bearer(session.key, node, session.number)}
+    events = [{"kind": "image.rolled", "severity": "info", "text": "rolled", "data": {"gap_ms": 3}}]
+    assert (await client.post("/node/v1/events", json=events, headers=headers)).status == 200
+    assert "image.rolled" in world.kinds("n0")
+    bad = await client.post("/node/v1/events", json=["x"], headers=headers)
+    assert bad.status == 400
+
+
+async def test_secrets_are_in_no_event(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    key = (await (await client.post("/node/v1/join", json=claim(world, token))).json())["key"]
+    await client.post("/node/v1/join", json=claim(world, token))
+    told = repr([(e.text, e.data) for e in world.head.store.events]) + repr(world.node("n0"))
+    assert token not in told
+    assert key not in told
+    assert repr(base64.b64decode(key)) not in told

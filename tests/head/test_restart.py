@@ -1,0 +1,65 @@
+"""A restart of the head touches no healthy node (REFERENCE, defect 2), and loses nothing that was acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from layercake.kraken.errors import OperationFailed
+from tests.support.world import World
+
+
+async def test_defect_2_a_restarted_head_starts_nothing_on_a_node_that_comes_back(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    world.received("n0")
+    assert world.node("n0").machine.goal.met(world.node("n0").machine.state)
+    revision, epoch = world.node("n0").cfg_revision, world.head.store.epoch
+    newest = max(e.id for e in world.head.store.events)
+    await world.restart()
+    record = world.node("n0")
+    assert world.head.store.epoch != epoch
+    world.tick(5)
+    assert record.machine.active is None, "it acted before the node had time to come back"
+    world.send(world.hello("n0", epoch=epoch))
+    challenge = world.received("n0")
+    for _ in range(60):
+        world.send(world.hello("n0", epoch=challenge.epoch))
+        world.tick(1)
+    assert record.value("run") == "SYNC"
+    assert record.machine.goal.met(record.machine.state)
+    assert [e.text for e in record.history if e.kind == "mutation.started" and e.id > newest] == []
+    assert record.cfg_revision == revision
+
+
+async def test_a_node_that_does_not_come_back_is_taken_up_again(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    await world.restart()
+    world.tick(world.settings.sync.dead_s + world.settings.sync.hello_s + 2)
+    active = world.node("n0").machine.active
+    assert active is not None
+    assert active.mutation == "power-discover"
+
+
+async def test_desired_state_and_history_survive(world: World) -> None:
+    await world.ops.set_state("n1", "off", False)
+    await world.restart()
+    assert world.node("n1").node.state == "off"
+    assert world.node("n1").goal_values == {"power": "OFF"}
+    assert "desired.state" in world.kinds("n1")
+    newest = max(e.id for e in world.head.store.events)
+    assert world.head.store.event(None, "test", "another").id > newest
+
+
+async def test_a_failed_write_keeps_what_was_to_be_written(world: World) -> None:
+    database = world.head.database
+    await database.flush(world.head.store)
+    database._db.execute("PRAGMA query_only=ON")
+    world.head.store.event(None, "test.kept", "keep me")
+    world.head.store.mark(world.node("n0"))
+    with pytest.raises(OperationFailed, match="cannot write the database"):
+        await database.flush(world.head.store)
+    database._db.execute("PRAGMA query_only=OFF")
+    assert world.node("n0").node.id in world.head.store.dirty
+    await world.restart()
+    assert "test.kept" in [e.kind for e in world.head.store.events]

@@ -1,0 +1,109 @@
+"""A head without its services: the store, the engine, the sync socket on loopback, and a clock that tests move."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from pathlib import Path
+
+from layercake.head.head import Head
+from layercake.head.operations import Operations
+from layercake.head.settings import Settings, SyncSettings
+from layercake.head.store import Record, Session
+from layercake.kraken.wire import Datagram, Kind, decode, encode
+
+INVENTORY = """
+defaults: {console: ttyS0, images: []}
+nodes:
+  n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10}
+  n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}
+"""
+
+
+class FakeClock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class World:
+    """A head and what a test does around it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = FakeClock()
+        self.settings = Settings(interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), api_port=0)
+        self.head = Head(directory, self.settings, self.clock)
+        self.ops = Operations(self.head)
+        self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.client.bind(("127.0.0.1", 0))
+        self.client.settimeout(2.0)
+        self.sequence = 0
+
+    def open(self) -> None:
+        self.head.load()
+        self.head.sync.open()
+
+    async def restart(self) -> None:
+        """The head ends (as by kill -9, after its last flush) and another starts over the same directory."""
+        await self.head.database.flush(self.head.store)
+        await self.close_head()
+        self.head = Head(self.directory, self.settings, self.clock)
+        self.ops = Operations(self.head)
+        self.open()
+
+    async def close_head(self) -> None:
+        self.head.sync.close()
+        await self.head.database.close(self.head.store)
+
+    @property
+    def port(self) -> int:
+        found = self.head.sync._socket
+        assert found is not None
+        return int(found.getsockname()[1])
+
+    def node(self, name: str) -> Record:
+        return self.head.store.named(name)
+
+    def tick(self, seconds: float) -> None:
+        """Time passes, a second at a time, as the head's loops see it."""
+        for _ in range(round(seconds)):
+            self.clock.now += 1.0
+            self.head.engine.tick()
+            self.head.sync.scan()
+
+    def attach(self, name: str) -> Session:
+        """Gives a node a session, as a join would."""
+        session = Session(7, b"k" * 32, "boot-1", self.clock())
+        self.node(name).session = session
+        return session
+
+    def hello(self, name: str, epoch: int | None = None, sequence: int | None = None, key: bytes | None = None, **values: str) -> bytes:
+        """A HELLO of a node that says it is in sync."""
+        record = self.node(name)
+        assert record.session is not None
+        self.sequence += 1
+        layout = record.planner.layout
+        state = layout.pack({"power": "ON", "run": "SYNC", "image": "IDLE", "busy": "FREE", **values})
+        return encode(Datagram(
+            kind=Kind.HELLO, node=uuid.UUID(record.node.id).bytes, session=record.session.number,
+            epoch=self.head.store.epoch if epoch is None else epoch, sequence=self.sequence if sequence is None else sequence,
+            cfg_revision=record.cfg_revision, dsc_revision=1, layout=layout.digest, mask=0, state=state,
+        ), key or record.session.key)
+
+    def send(self, data: bytes) -> None:
+        """Sends a datagram to the head, which reads it."""
+        self.client.sendto(data, ("127.0.0.1", self.port))
+        self.head.sync._readable()
+
+    def received(self, name: str) -> Datagram:
+        session = self.node(name).session
+        assert session is not None
+        return decode(self.client.recv(2048), session.key)
+
+    def kinds(self, name: str) -> list[str]:
+        return [e.kind for e in self.node(name).history]

@@ -1,0 +1,85 @@
+"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF and Redfish, both in the inventory; n2 is not.
+
+Each test leaves both nodes converged on the image that it found them on.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from headrun import HeadRun
+from sampleimages import crashing_image, plain_image, systemd_image
+from vrack.rack import Rack
+
+BOOT_S = 300.0
+SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0}, "boot": {"attempts": 2}}
+
+
+class Site:
+    """A rack with a head over it. `inventory()` names the nodes n0 and n1 only."""
+
+    def __init__(self, directory: Path) -> None:
+        self.rack = Rack(directory / "rack", 3)
+        self.head = HeadRun(self.rack, directory / "head")
+
+    def up(self) -> None:
+        """From nothing to both nodes running the plain image."""
+        images = {"plain-1": plain_image("plain-1"), "plain-2": plain_image("plain-2"), "crash": crashing_image("crash")}
+        self.rack.up()
+        self.head.init(SETTINGS)
+        self.head.start()
+        for name, path in images.items():
+            body = {"path": str(path), "name": name, "systemd": False, "command": ["/init"]}
+            self.head.api("POST", "/v1/images", body)
+        self.head.api("POST", "/v1/images", {"path": str(systemd_image("debian-1")), "name": "debian-1", "systemd": True})
+        self.head.apply(self.inventory())
+        self.head.wait_converged(BOOT_S)
+
+    def inventory(self, **changes: str) -> str:
+        """The rack's inventory without n2; `changes` are set on n1."""
+        import yaml
+
+        data = yaml.safe_load(self.rack.inventory(images=["plain-1"]))
+        del data["nodes"]["n2"]
+        data["nodes"]["n1"].update(changes)
+        return str(yaml.safe_dump(data))
+
+    def down(self) -> None:
+        """Everything away."""
+        self.head.close()
+        self.rack.down()
+
+    def facts(self) -> dict[str, tuple[str, int, int]]:
+        """Of each node: boot id, the process of its image's init, and how often its machine was started."""
+        found = {}
+        for index, name in enumerate(("n0", "n1")):
+            pids = [e["data"]["pid"] for e in self.head.history(name) if e["kind"] == "image.started"]
+            found[name] = (self.head.nodes()[name]["boot_id"], pids[-1], self.rack.machine(index)["starts"])
+        return found
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="layercake-vm-") as directory:
+        found = Site(Path(directory))
+        try:
+            found.up()
+            yield found
+        finally:
+            found.down()
+
+
+@pytest.fixture(autouse=True)
+def _converged(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
+    site.head.wait_converged(BOOT_S)
+    yield
+    if site.head.process is None:
+        site.head.start()
+    site.head.wait_converged(BOOT_S)

@@ -1,0 +1,270 @@
+"""The main path and its failures on a rack of real firmware, real BMC protocols, a real kernel and real containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vm.conftest import BOOT_S, Site
+
+pytestmark = pytest.mark.vm
+BOTH = ("n0", "n1")
+
+
+def kinds(site: Site, node: str, since: float = 0.0) -> list[str]:
+    return [e["kind"] for e in site.head.history(node) if e["at"] >= since]
+
+
+def test_cold_boot_takes_every_step_and_records_it(site: Site) -> None:
+    for name in BOTH:
+        seen = kinds(site, name)
+        for kind in ("boot.discover-seen", "boot.script-sent", "boot.kernel-sent", "boot.initrd-sent", "node.joined",
+                     "sync.attached", "image.started"):
+            assert kind in seen, f"{name} has no {kind} in its history"
+    assert "minos: init" in site.rack.console(0)
+    assert "iPXE" in site.rack.console(1)
+
+
+def test_defect_8_logs_of_a_container_are_readable_from_the_head(site: Site) -> None:
+    for name in BOTH:
+        assert "plain-1 line" in site.head.cli("node", "logs", name).stdout
+
+
+def test_roll_prepares_the_new_image_while_the_old_one_runs(site: Site) -> None:
+    before = site.facts()
+    start = time.time()
+    site.head.cli("image", "roll", "n[0-1]", "plain-2", "--yes")
+    for name in BOTH:
+        events = [e for e in site.head.history(name) if e["at"] >= start]
+        order = [e["kind"] for e in events if e["kind"] in ("image.prepared", "image.rolled")]
+        assert order == ["image.prepared", "image.rolled"]
+        rolled = next(e for e in events if e["kind"] == "image.rolled")
+        assert rolled["data"]["gap_ms"] < 3000
+        assert site.head.nodes()[name]["images"]["running"][0]["name"] == "plain-2"
+        assert "plain-2 line" in site.head.cli("node", "logs", name).stdout
+    after = site.facts()
+    assert [after[n][0::2] for n in BOTH] == [before[n][0::2] for n in BOTH], "a roll must not boot a node"
+    site.head.cli("image", "roll", "n[0-1]", "plain-1", "--yes")
+
+
+def test_systemd_image_reaches_multi_user(site: Site) -> None:
+    site.head.cli("image", "roll", "n0", "debian-1", "--yes")
+    site.head.wait("systemd is up", lambda: "multi-user reached" in site.rack.console(0), 120)
+    assert "LAYERCAKE-IMAGE version=debian-1" in site.head.cli("node", "logs", "n0").stdout
+    site.head.cli("image", "roll", "n0", "plain-1", "--yes")
+
+
+def test_head_killed_touches_no_healthy_node(site: Site) -> None:
+    before = site.facts()
+    site.head.kill()
+    time.sleep(3)
+    site.head.start()
+    site.head.wait_converged(60)
+    time.sleep(15)  # longer than the grace: what was going to be done by mistake would be done by now
+    site.head.wait_converged(10)
+    assert site.facts() == before
+    for name in BOTH:
+        assert "mutation.started" not in kinds(site, name, time.time() - 15)
+
+
+@pytest.mark.parametrize("service", ["pxe", "powerman", "imageapi"])
+def test_service_killed_is_started_again_and_touches_no_node(site: Site, service: str) -> None:
+    before = site.facts()
+
+    def status() -> dict[str, Any]:
+        return next(s for s in site.head.api("GET", "/v1/status")["services"] if s["name"] == service)
+
+    pid = status()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    site.head.wait(f"{service} runs again", lambda: status()["pid"] not in (None, pid) and status()["state"] == "running", 20)
+    site.head.wait_converged(10)
+    assert site.facts() == before
+
+
+def test_bmc_unreachable_for_a_while_stalls_nobody(site: Site) -> None:
+    before, start = site.facts(), time.time()
+    site.rack.pause_bmc(0)
+    try:
+        site.head.wait("it is noticed", lambda: "power.unreachable" in kinds(site, "n0", start), 60)
+        asked = time.monotonic()
+        rows = {r["node"]: r for r in site.head.api("GET", "/v1/power?range=n1")["power"]}
+        assert rows["n1"]["power"] == "ON"
+        assert time.monotonic() - asked < 3
+        assert site.head.nodes()["n0"]["status"] == "converged", "a dead BMC is no reason to touch a node that runs"
+    finally:
+        site.rack.resume_bmc(0)
+    site.head.wait("it is well again", lambda: "power.recovered" in kinds(site, "n0", start), 90)
+    assert site.facts() == before
+
+
+def test_machine_killed_from_outside_boots_again_and_the_other_is_left_alone(site: Site) -> None:
+    before, start = site.facts(), time.time()
+    site.rack.kill_vm(0)
+    site.head.wait("it is noticed", lambda: "sync.lost" in kinds(site, "n0", start), 30)
+    site.head.wait_converged(BOOT_S)
+    after = site.facts()
+    assert after["n0"][0] != before["n0"][0]
+    assert after["n0"][2] == before["n0"][2] + 1
+    assert after["n1"] == before["n1"]
+
+
+def test_node_that_never_answers_dhcp_is_quarantined_and_explained(site: Site) -> None:
+    site.head.api("POST", "/v1/nodes/state", {"range": "n1", "state": "off"})
+    site.head.wait_converged(90, {"n1"})
+    assert not site.rack.vm_alive(1)
+    site.rack.unplug(1)
+    starts = site.rack.machine(1)["starts"]
+    try:
+        site.head.apply(site.inventory(boot_timeout=15))
+        site.head.wait("n1 is quarantined", lambda: site.head.nodes()["n1"]["status"] == "quarantined", 180)
+        assert site.rack.machine(1)["starts"] - starts == 2, "attempts are bounded by the settings"
+        text = site.head.cli("node", "explain", "n1").stdout
+        assert "quarantine" in text
+        assert "DHCPDISCOVER" in text, "explain says how far the boot got"
+        time.sleep(20)
+        assert site.rack.machine(1)["starts"] - starts == 2, "and then nothing more is tried"
+        assert site.head.nodes()["n0"]["status"] == "converged"
+    finally:
+        site.rack.plug(1)
+        site.head.apply(site.inventory())
+    site.head.cli("node", "clear", "n1")
+    site.head.wait_converged(BOOT_S, {"n1"})
+
+
+def test_unknown_mac_gets_nothing_and_is_shown(site: Site) -> None:
+    start = time.time()
+    node = site.rack.nodes[2]
+    secret = site.rack.secrets
+    assert secret is not None
+    tool = ["ipmitool", "-I", "lanplus", "-C", "3", "-H", node.bmc_address, "-U", "admin", "-f", str(secret.password_file)]
+    assert site.rack.run([*tool, "chassis", "power", "on"]).returncode == 0
+    try:
+        def shown() -> list[dict[str, Any]]:
+            events = site.head.api("GET", "/v1/events?kind=dhcp.unknown-mac")["events"]
+            return [e for e in events if e["at"] >= start and node.mac in e["text"] + repr(e["data"])]
+
+        site.head.wait("the unknown MAC is shown", shown, 60)
+        assert "minos:" not in site.rack.console(2)
+    finally:
+        assert site.rack.run([*tool, "chassis", "power", "off"]).returncode == 0
+
+
+def test_image_whose_init_exits_at_once_ends_in_a_readable_state(site: Site) -> None:
+    site.head.api("POST", "/v1/images/roll", {"range": "n0", "image": "crash"})
+    site.head.wait("n0 gives up", lambda: site.head.nodes()["n0"]["state"]["image"] == "FATAL", 90)
+    text = site.head.cli("node", "explain", "n0").stdout
+    assert "exit status 3" in text
+    assert "cannot find its configuration" in text, "the end of its log is there"
+    exits = [e for e in site.head.history("n0") if e["kind"] == "container.exited"]
+    assert 3 <= len(exits) <= 4
+    site.head.cli("image", "roll", "n0", "plain-1", "--yes")
+    assert site.head.nodes()["n0"]["state"]["image"] == "ACTIVE"
+
+
+def test_image_whose_digest_does_not_match_never_runs(site: Site) -> None:
+    stored = site.head.data / "images"
+    added = site.head.api("GET", "/v1/images")["images"]
+    digest = next(i["digest"] for i in added if i["name"] == "plain-2").partition(":")[2]
+    file = next(p for p in stored.rglob(f"*{digest}*") if p.suffix == ".squashfs")
+    good = site.head.data / "good.squashfs"
+    shutil.copy(file, good)
+    altered = bytearray(good.read_bytes())
+    altered[-100] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(altered)
+    try:
+        start = time.time()
+        site.head.api("POST", "/v1/images/roll", {"range": "n1", "image": "plain-2"})
+        site.head.wait("it is refused", lambda: "image.digest-mismatch" in kinds(site, "n1", start), 60)
+        assert "image.started" not in kinds(site, "n1", start)
+        assert "digest" in site.head.cli("node", "explain", "n1").stdout
+    finally:
+        shutil.copy(good, file)
+    site.head.cli("image", "roll", "n1", "plain-1", "--yes")
+
+
+def test_garbage_on_every_port_disturbs_nothing(site: Site) -> None:
+    before = site.facts()
+    code = (
+        "import os, random, socket\n"
+        "dice = random.Random(1)\n"
+        "for port in (67, 69, 31415):\n"
+        "    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
+        "        for n in range(300):\n"
+        "            s.sendto(dice.randbytes(dice.randrange(600)), ('10.99.0.1', port))\n"
+        "        s.sendto(b'\\0\\1../../etc/passwd\\0octet\\0', ('10.99.0.1', port))\n"
+        "        s.sendto(b'LC\\1\\1' + dice.randbytes(120), ('10.99.0.1', port))\n"
+    )
+    import sys
+
+    done = site.rack.run([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    time.sleep(3)
+    assert all(s["state"] == "running" and s["restarts"] <= 3 for s in site.head.api("GET", "/v1/status")["services"])
+    assert all(n["status"] == "converged" for n in site.head.nodes().values())
+    assert site.facts() == before
+
+
+def test_join_over_tls_with_a_wrong_token_is_refused_and_shown(site: Site) -> None:
+    node = site.head.nodes()["n0"]
+    body = f'{{"node":"{node["id"]}","token":"wrong","boot_id":"b","mac":"m","version":"1"}}'
+    done = site.rack.run(["curl", "-s", "--cacert", str(site.head.data / "pki/ca.pem"), "-w", "%{http_code}", "-d", body,
+                          "https://10.99.0.1:8443/node/v1/join"])
+    assert done.stdout.endswith("403"), done.stdout + done.stderr
+    assert "join.refused" in kinds(site, "n0")
+    assert site.head.nodes()["n0"]["status"] == "converged"
+
+
+def test_network_api_needs_a_token(site: Site) -> None:
+    def status(*arguments: str) -> str:
+        ca = str(site.head.data / "pki/ca.pem")
+        url = "https://10.99.0.1:8443/v1/nodes"
+        return site.rack.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", ca, *arguments, url]).stdout
+
+    token = (site.head.data / "admin.token").read_text().strip()
+    assert status() == "401"
+    assert status("-H", "Authorization: Bearer wrong") == "401"
+    assert status("-H", f"Authorization: Bearer {token}") == "200"
+
+
+def test_shutdown_stops_images_first_and_comes_back(site: Site) -> None:
+    start = time.time()
+    site.head.cli("node", "off", "n0", "--yes")
+    site.head.wait_converged(90, {"n0"})
+    assert not site.rack.vm_alive(0)
+    seen = kinds(site, "n0", start)
+    assert "image.stopped" in seen
+    assert "sync.lost" not in seen, "it was detached before it was switched off"
+    site.head.cli("node", "up", "n0")
+    site.head.wait_converged(BOOT_S, {"n0"})
+
+
+def test_secrets_are_in_no_log_event_or_answer(site: Site) -> None:
+    secret = site.rack.secrets
+    assert secret is not None
+    password = secret.password_file.read_text().strip()
+    told = repr(site.head.api("GET", "/v1/events?limit=5000")) + repr(site.head.nodes()) + site.head.log()
+    told += "".join(p.read_text(errors="replace") for p in (site.head.data / "log").iterdir())
+    assert password not in told
+    arguments = [p / "cmdline" for p in Path("/proc").iterdir() if p.name.isdigit()]
+    assert not any(password.encode() in _read(p) for p in arguments)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # the process has ended since
+
+
+def test_socket_of_the_api_is_private(site: Site) -> None:
+    assert site.head.socket.stat().st_mode & 0o777 == 0o600
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(site.head.socket))

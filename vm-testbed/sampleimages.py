@@ -1,0 +1,46 @@
+"""The images of the demo, the tests and the benchmarks: built once, then kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from headrun import CACHE
+
+import imageapi.build
+import imageapi.build.images as builders
+from imageapi.build import build_plain_image, build_systemd_image
+
+# Ends at once: what a broken image looks like to a node.
+CRASHING_INIT = """#!/bin/sh
+echo "@MARKER@ cannot find its configuration"
+exit 3
+"""
+
+
+def _cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
+    sources = [Path(str(module.__file__)).read_bytes() for module in (builders, imageapi.build)]
+    digest = hashlib.blake2b(b"".join(sources) + key.encode(), digest_size=6).hexdigest()
+    path = CACHE / "images" / f"{name}-{digest}.squashfs"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"partial-{path.name}")
+        make(partial)
+        partial.replace(path)
+    return path
+
+
+def systemd_image(version: str) -> Path:
+    """A minimal Debian with systemd, about 50 MB."""
+    return _cached(version, version, lambda out: build_systemd_image(out, CACHE / "images", version=version))
+
+
+def plain_image(marker: str) -> Path:
+    """One static program and a script, about 1 MB; run it with the command /init."""
+    return _cached(marker, marker, lambda out: build_plain_image(out, marker))
+
+
+def crashing_image(marker: str) -> Path:
+    """An image whose init exits at once with status 3."""
+    return _cached(marker, marker + CRASHING_INIT, lambda out: build_plain_image(out, marker, script=CRASHING_INIT))
