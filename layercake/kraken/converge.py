@@ -62,6 +62,8 @@ ROUNDS_LIMIT = 30
 """How often one mutation may complete, without the node being stable in between, before the engine stops trying."""
 AWAIT_MARGIN_S = 10.0
 """What the other actor gets on top of a mutation's timeout: its own verdict has to travel."""
+RACE_S = 1.0
+"""A failure reported this close to the timeout, or later, counts as the timeout itself."""
 EXTENSION = 3.0
 """Progress moves a deadline to at most this many timeouts after the start."""
 
@@ -113,7 +115,7 @@ class _Turn:
             case Failed(mutation, attempt, error):
                 active = self.node.active
                 if active is not None and active.mine and (active.mutation, active.attempt) == (mutation, attempt):
-                    self.failed(error)
+                    self.gave_up(active, error)
             case Cleared(by):
                 self.forgive(f"cleared by {by}")
             case Held(until):
@@ -206,14 +208,24 @@ class _Turn:
         active = self.node.active
         if active is None or self.now < active.deadline:
             return
-        error = f"{active.mutation} was not done after {self.now - active.started:.0f} s"
         if active.mine:
             self.effects.append(Cancel(active.mutation, "it has timed out"))
-            value = self.planner.mutation(active.mutation).on_timeout if active.mutation in self.planner else None
-            if value is not None:
-                state = self.planner.assume(self.node.state, *value)
-                self.become(state, self.node.assumed | self.planner.layout.mask(value[0]), f"{error}; {'='.join(value)} is assumed")
+            self.assume_worst(active)
+        self.failed(f"{active.mutation} was not done after {self.now - active.started:.0f} s")
+
+    def gave_up(self, active: Active, error: str) -> None:
+        """A handler has failed. One that gives up as its time runs out says the same as the deadline, and often says why."""
+        if active.mutation in self.planner and self.now >= active.started + self.planner.mutation(active.mutation).timeout - RACE_S:
+            self.assume_worst(active)
         self.failed(error)
+
+    def assume_worst(self, active: Active) -> None:
+        """Puts down the value that the mutation names for a timeout."""
+        value = self.planner.mutation(active.mutation).on_timeout if active.mutation in self.planner else None
+        if value is not None:
+            state = self.planner.assume(self.node.state, *value)
+            assumed = self.node.assumed | self.planner.layout.mask(value[0])
+            self.become(state, assumed, f"{active.mutation} has timed out, so it is assumed")
 
     def failed(self, error: str) -> None:
         """The attempt under way has failed: back off, or give up."""
