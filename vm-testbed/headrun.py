@@ -80,7 +80,7 @@ class HeadRun:
         """Starts the head; returns when its API answers and its services run."""
         with (self.data / "head.log").open("ab") as log:
             self.process = self.rack.exec(
-                [sys.executable, "-m", "layercake.cli.main", "serve", "--data", str(self.data)],
+                [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)],
                 env=self.environment, cwd=ROOT, stdout=log, stderr=log,
             )
         self.wait("the head serves", self.serving, limit_s)

@@ -28,7 +28,7 @@ _data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_
 def init(app: App, data_dir: Path, interface: str, address: str | None, boot: bool) -> int:
     """Set up a head on this machine: settings, keys, what the nodes boot."""
     # Imported here: the client must start fast, and work where the head's dependencies are not installed.
-    from layercake.head.setup import initialise
+    from layercake.setup import initialise
 
     said: list[str] = []
     initialise(data_dir, interface=interface, address=address, boot=boot, echo=said.append if app.out.json else app.out.line)
@@ -41,7 +41,7 @@ def init(app: App, data_dir: Path, interface: str, address: str | None, boot: bo
 @_data_option
 def serve(data_dir: Path) -> int:
     """Run the head until it is stopped (SIGTERM or SIGINT)."""
-    from layercake.head.main import serve as run  # imported here for the reason given in `init`
+    from layercake.main import serve as run  # imported here for the reason given in `init`
 
     return run(data_dir)
 
