@@ -140,8 +140,8 @@ class Client:
 
 def quoted(name: str) -> str:
     """A name as one segment of a path. Raises InputError for what no name can be: it must not reach another route."""
-    if not name or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name) or name in (".", ".."):
-        raise InputError(f"cannot use {name!r} as a name: letters, digits, . _ and - make a name")
+    if not name or not all(c.isascii() and (c.isalnum() or c in "._:-") for c in name) or name in (".", ".."):
+        raise InputError(f"cannot use {name!r} as a name: letters, digits and . _ - : make a name")
     return name
 
 

@@ -19,7 +19,8 @@ MAX_KERNEL_ARGS = 1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for La
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_IMAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+# As the image store has it; the inventory may not import the store.
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 _GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
@@ -126,7 +127,7 @@ def image(value: Marked, known: Iterable[str] | None) -> str:
     """One image name, and whether the store has it when `known` is given."""
     name = text(value)
     if not _IMAGE.fullmatch(name):
-        raise Mistake(f"{show(name)} is not an image name", "lower-case letters, digits, . _ and -, at most 64")
+        raise Mistake(f"{show(name)} is not an image name", "letters, digits, . _ and -, and perhaps one :tag")
     if known is not None and name not in known:
         raise Mistake(f"there is no image {name}", nearest(name, known) or "add it with `layercake image add`")
     return name

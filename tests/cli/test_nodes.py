@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 def full(head: FakeHead) -> FakeHead:
     """A head that answers everything."""
     image = {"name": "debian", "digest": "blake2b:0123456789abcdef", "size": 123_456_789, "created": 1700000000.0,
-             "used_by": ["n0", "n1"], "systemd": True, "history": []}
+             "used_by": ["n0", "n1"], "container": {"systemd": True}, "history": []}
     head.snapshots = [[node_view("n0"), working("n1")]]
     head.answers.update({
         "GET /v1/status": (200, {

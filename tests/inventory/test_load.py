@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.node.spec import NAME
+from layercake.inventory.fields import _IMAGE
 from layercake.inventory.load import load
 from layercake.inventory.schema import Bmc, Node, groups_of, node_id
 from layercake.inventory.secrets import SecretRef
@@ -83,6 +85,13 @@ def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int
     node = load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{bmc}}}}}\n').nodes["n0"]
     assert node.bmc is not None
     assert (node.bmc.address, node.bmc.port) == (address, port)
+
+
+def test_image_names_are_those_that_the_store_takes() -> None:
+    assert _IMAGE.pattern == NAME.pattern
+    names = ("App2.0-rc1:2026.11", "debian")
+    node = load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, images: [{", ".join(names)}]}}\n', "", set(names)).nodes["n0"]
+    assert node.images == names
 
 
 def test_bmc_null_takes_the_groups_bmc_away() -> None:

@@ -92,6 +92,7 @@ NODE = 'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, {}}}\n'
     ("images: debian", "images: expected a list"),
     ("images: [debian, debian]", "images: debian stands twice"),
     ("images: ['../etc']", "is not an image name"),
+    ("images: [a:b:c]", "is not an image name"),
     ("groups: ipmi", "groups: expected a list"),
     ("console: 'ttyS0 init=/bin/sh'", "is not a console"),
     ("boot_timeout: 5", "boot_timeout: expected seconds"),
