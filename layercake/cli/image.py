@@ -35,8 +35,8 @@ def list_(app: App) -> int:
         if app.out.json:
             app.out.document(answer)
         else:
-            rows = [[i["name"], short(i["digest"]), size(i["size"]), moment(i["created"]), "yes" if i.get("container", i).get("systemd") else "no",
-                     fold(i["used_by"]) or "-"] for i in answer["images"]]
+            rows = [[i["name"], short(i["digest"]), size(i["size"]), moment(i["created"]),
+                     "yes" if i.get("container", i).get("systemd") else "no", fold(i["used_by"]) or "-"] for i in answer["images"]]
             app.out.table(_LIST, rows, empty="no images; `layercake image add NAME FILE` adds one")
         return OK
 

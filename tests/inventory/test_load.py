@@ -90,8 +90,8 @@ def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int
 def test_image_names_are_those_that_the_store_takes() -> None:
     assert _IMAGE.pattern == NAME.pattern
     names = ("App2.0-rc1:2026.11", "debian")
-    node = load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, images: [{", ".join(names)}]}}\n', "", set(names)).nodes["n0"]
-    assert node.images == names
+    text = f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, images: [{", ".join(names)}]}}\n'
+    assert load(text, "", set(names)).nodes["n0"].images == names
 
 
 def test_bmc_null_takes_the_groups_bmc_away() -> None:
