@@ -58,7 +58,12 @@ def initialise(
     if not (data_dir / auth.FILE_NAME).exists():
         echo(f"admin token for the network API: {auth.create(data_dir)}")
     if boot:
-        echo("building minOS")
-        result = build(BuildOptions(data_dir / "boot", cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem"), say=echo)
-        echo(f"minOS: {result.initramfs_bytes / 1e6:.1f} MB")
+        build_boot(data_dir, cache, echo)
     return settings
+
+
+def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print) -> None:
+    """Builds the kernel and minOS that nodes boot, with this head's certificate authority in it. Raises OperationFailed."""
+    echo("building minOS")
+    result = build(BuildOptions(data_dir / "boot", cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem"), say=echo)
+    echo(f"minOS: {result.initramfs_bytes / 1e6:.1f} MB")

@@ -19,6 +19,8 @@ from typing import Any
 
 from vrack.rack import Rack
 
+from layercake.setup import build_boot
+
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
 INTERFACE = "br0"
@@ -57,13 +59,13 @@ class HeadRun:
         """Makes the data directory and minOS; `settings` override what `layercake init` chose (nested)."""
         code = (
             "import sys, pathlib; from layercake.setup import initialise; "
-            "initialise(pathlib.Path(sys.argv[1]), interface=sys.argv[2], socket=sys.argv[3], cache=pathlib.Path(sys.argv[4]), "
-            "ra_prefix='fd99::/64')"
+            "initialise(pathlib.Path(sys.argv[1]), interface=sys.argv[2], socket=sys.argv[3], boot=False, ra_prefix='fd99::/64')"
         )
-        CACHE.mkdir(parents=True, exist_ok=True)
-        done = self.rack.run([sys.executable, "-c", code, str(self.data), INTERFACE, str(self.socket), str(CACHE)], timeout_s=300)
+        done = self.rack.run([sys.executable, "-c", code, str(self.data), INTERFACE, str(self.socket)], timeout_s=300)
         if done.returncode != 0:
             raise HeadRunError(f"cannot initialise the head: {done.stdout}{done.stderr}")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        build_boot(self.data, CACHE, lambda text: None)  # outside the rack's network: it asks the package registry
         if settings:
             self._override(settings)
 
