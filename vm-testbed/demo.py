@@ -62,7 +62,7 @@ class Demo:
         self.say("rolling the rack to the second image")
         start = time.monotonic()
         names = f"n[0-{NODES - 1}]"
-        self.layercake("image", "roll", names, "debian-2", "--yes", "--timeout", "120")
+        self.layercake("image", "roll", names, "debian-2", "--timeout", "120")
         self.say(f"rolled in {time.monotonic() - start:.1f} s")
         self.layercake("node", "list")
         self.layercake("node", "explain", "n1")

@@ -109,9 +109,14 @@ class Operations:
             self._head.send_node(service, record)
         self._want(record, node.images)
 
-    def _want(self, record: Record, images: Iterable[str]) -> None:
-        """Sets what is wanted of a node and lets the engine and the node know."""
-        wanted = tuple(self._wanted(name) for name in images)
+    def _want(self, record: Record, images: Iterable[str], *, anew: bool = False) -> None:
+        """Sets what is wanted of a node and lets the engine and the node know.
+
+        An image that was wanted before keeps its content, also if its name points to other content by now: only a roll,
+        with `anew`, moves a node to that.
+        """
+        held = {} if anew else {i.name: i for i in record.wanted}
+        wanted = tuple(held.get(name) or self._wanted(name) for name in images)
         fresh, record.wanted = wanted != record.wanted, wanted
         record.cfg_revision += 1
         self._store.mark(record)
@@ -236,6 +241,6 @@ class Operations:
             images = (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
             record.node = dataclasses.replace(record.node, images=images)
             self._store.event(record, "image.roll", f"rolling to {', '.join(images)}", data={"roll": number})
-            self._want(record, images)
+            self._want(record, images, anew=True)
         await self._settle()
         return {"roll": number, "nodes": [r.name for r in records]}

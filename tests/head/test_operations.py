@@ -101,3 +101,19 @@ async def test_an_unknown_image_is_refused(world: World) -> None:
     with pytest.raises(InputError, match="no-such"):
         await world.ops.roll("n0", "no-such", None)
     assert world.node("n0").wanted == ()
+
+
+async def test_only_a_roll_moves_a_node_to_the_new_content_of_a_name(world: World) -> None:
+    def put(content: bytes) -> str:
+        file = world.directory / "image.squashfs"
+        file.write_bytes(b"hsqs" + content)
+        return world.head.images.add(file, "web", {"systemd": False}).digest
+
+    first = put(b"one")
+    await world.ops.roll("n0", "web", None)
+    second = put(b"two")
+    await world.ops.set_state("n0", "off", False)
+    await world.ops.set_state("n0", "up", False)
+    assert [i.digest for i in world.node("n0").wanted] == [first]
+    await world.ops.roll("n0", "web", None)
+    assert [i.digest for i in world.node("n0").wanted] == [second]

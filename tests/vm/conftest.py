@@ -1,4 +1,4 @@
-"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF and Redfish, both in the inventory; n2 is not.
+"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and Redfish, both in the inventory; n2 is not.
 
 Each test leaves both nodes converged on the image that it found them on.
 """
@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from headrun import HeadRun
 from sampleimages import crashing_image, plain_image, systemd_image
 from vrack.rack import Rack
+from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
 BOOT_S = 300.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0}, "boot": {"attempts": 2}}
@@ -26,7 +27,9 @@ class Site:
     """A rack with a head over it. `inventory()` names the nodes n0 and n1 only."""
 
     def __init__(self, directory: Path) -> None:
-        self.rack = Rack(directory / "rack", 3)
+        bios = VmSpec(Firmware.BIOS, BmcKind.IPMI)
+        uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)  # its own PXE, so TFTP is on the way
+        self.rack = Rack(directory / "rack", [bios, uefi, bios])
         self.head = HeadRun(self.rack, directory / "head")
 
     def up(self) -> None:

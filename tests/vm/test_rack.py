@@ -30,6 +30,7 @@ def test_cold_boot_takes_every_step_and_records_it(site: Site) -> None:
             assert kind in seen, f"{name} has no {kind} in its history"
     assert "minos: init" in site.rack.console(0)
     assert "iPXE" in site.rack.console(1)
+    assert "boot.nbp-sent" in kinds(site, "n1"), "OVMF's own PXE fetched a boot program by TFTP"
 
 
 def test_defect_8_logs_of_a_container_are_readable_from_the_head(site: Site) -> None:
@@ -40,7 +41,7 @@ def test_defect_8_logs_of_a_container_are_readable_from_the_head(site: Site) -> 
 def test_roll_prepares_the_new_image_while_the_old_one_runs(site: Site) -> None:
     before = site.facts()
     start = time.time()
-    site.head.cli("image", "roll", "n[0-1]", "plain-2", "--yes")
+    site.head.cli("image", "roll", "n[0-1]", "plain-2")
     for name in BOTH:
         events = [e for e in site.head.history(name) if e["at"] >= start]
         order = [e["kind"] for e in events if e["kind"] in ("image.prepared", "image.rolled")]
@@ -51,14 +52,14 @@ def test_roll_prepares_the_new_image_while_the_old_one_runs(site: Site) -> None:
         assert "plain-2 line" in site.head.cli("node", "logs", name).stdout
     after = site.facts()
     assert [after[n][0::2] for n in BOTH] == [before[n][0::2] for n in BOTH], "a roll must not boot a node"
-    site.head.cli("image", "roll", "n[0-1]", "plain-1", "--yes")
+    site.head.cli("image", "roll", "n[0-1]", "plain-1")
 
 
 def test_systemd_image_reaches_multi_user(site: Site) -> None:
-    site.head.cli("image", "roll", "n0", "debian-1", "--yes")
+    site.head.cli("image", "roll", "n0", "debian-1")
     site.head.wait("systemd is up", lambda: "multi-user reached" in site.rack.console(0), 120)
     assert "LAYERCAKE-IMAGE version=debian-1" in site.head.cli("node", "logs", "n0").stdout
-    site.head.cli("image", "roll", "n0", "plain-1", "--yes")
+    site.head.cli("image", "roll", "n0", "plain-1")
 
 
 def test_head_killed_touches_no_healthy_node(site: Site) -> None:
@@ -164,7 +165,7 @@ def test_image_whose_init_exits_at_once_ends_in_a_readable_state(site: Site) -> 
     assert "cannot find its configuration" in text, "the end of its log is there"
     exits = [e for e in site.head.history("n0") if e["kind"] == "container.exited"]
     assert 3 <= len(exits) <= 4
-    site.head.cli("image", "roll", "n0", "plain-1", "--yes")
+    site.head.cli("image", "roll", "n0", "plain-1")
     assert site.head.nodes()["n0"]["state"]["image"] == "ACTIVE"
 
 
@@ -187,7 +188,7 @@ def test_image_whose_digest_does_not_match_never_runs(site: Site) -> None:
         assert "digest" in site.head.cli("node", "explain", "n1").stdout
     finally:
         shutil.copy(good, file)
-    site.head.cli("image", "roll", "n1", "plain-1", "--yes")
+    site.head.cli("image", "roll", "n1", "plain-1")
 
 
 def test_garbage_on_every_port_disturbs_nothing(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import yaml
 from vrack.spec import IPMI_PORT, REDFISH_PORT, USERNAME, BmcKind, VmSpec
 
 
-def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, images: Iterable[Mapping[str, Any]] = ()) -> str:
+def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, images: Iterable[str] = ()) -> str:
     """YAML for `layercake apply`. Passwords are references to `password_file`; `ca` is what the Redfish certificates are checked
     against, None to check nothing."""
     password = {"file": str(password_file)}
@@ -32,5 +32,5 @@ def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, ima
             "bmc": {"address": node.bmc_address, "port": IPMI_PORT} if ipmi else {"address": url},
         }
     defaults = {"firmware": "bios", "console": "ttyS0", "kernel_args": "mitigations=off no_timer_check", "state": "up",
-                "images": [dict(image) for image in images]}
+                "images": list(images)}
     return yaml.safe_dump({"defaults": defaults, "groups": groups, "nodes": entries}, sort_keys=False, default_flow_style=False)

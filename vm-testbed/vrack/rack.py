@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,9 @@ _UP_LIMIT_S = 60.0
 _DOWN_LIMIT_S = 20.0
 
 
+Command = Callable[[VmSpec, Path, str, str], list[str]]
+
+
 class RackError(Exception):
     """The rack cannot do what was asked: "cannot X: why"."""
 
@@ -38,14 +41,18 @@ class Rack:
     """A virtual rack in a network namespace of its own; needs root.
 
     `nodes` is a list of machines or a count of the usual mix. Everything that it writes is under `directory`: nN/console.log is the
-    console of node N over all its boots. `with Rack(...) as rack:` brings it up and always takes it down again.
+    console of node N over all its boots. `accel` is "kvm" or "tcg", "" to find out. `command` makes a machine's command line; tests
+    of BMCs alone put something lighter than QEMU there. `with Rack(...) as rack:` brings it up and always takes it down again.
     """
 
-    def __init__(self, directory: Path, nodes: Sequence[VmSpec] | int, name_suffix: str = "") -> None:
+    def __init__(self, directory: Path, nodes: Sequence[VmSpec] | int, name_suffix: str = "", *, accel: str = "",
+                 command: Command = qemu.command_line) -> None:
         self.directory = directory.resolve()
         self.nodes = place_all(standard_nodes(nodes) if isinstance(nodes, int) else nodes)
         self.namespace = f"lc-{secrets.token_hex(3)}{'-' + name_suffix if name_suffix else ''}"
         self.secrets: RackSecrets | None = None
+        self._accel = accel
+        self._command = command
         self._socket = f"/run/{self.namespace}.sock"    # not under `directory`: a Unix socket's path is at most 107 bytes
         self._hypervisor: subprocess.Popen[str] | None = None
         self._commands: list[subprocess.Popen[Any]] = []
@@ -80,12 +87,12 @@ class Rack:
 
     def _write_files(self) -> Path:
         machines, bmcs = [], []
-        accel = qemu.pick_accel()
+        accel = qemu.pick_accel(self._accel)
         for index, node in enumerate(self.nodes):
             home = self.node_directory(index)
             home.mkdir(exist_ok=True)
             qemu.prepare_files(node, home)
-            argv = qemu.command_line(node, home, netns.tap(index), accel)
+            argv = self._command(node, home, netns.tap(index), accel)
             machines.append({"name": node.name, "argv": argv, "directory": str(home)})
             make = self._ipmi if node.bmc is BmcKind.IPMI else self._redfish
             bmcs.append({"node": node.name, "kind": node.bmc.value, "address": node.bmc_address,
@@ -167,8 +174,8 @@ class Rack:
         """Where the files of one node are."""
         return self.directory / self.nodes[index].name
 
-    def inventory(self, images: Iterable[Mapping[str, Any]] = (), *, verify_tls: bool = False) -> str:
-        """The inventory of this rack for Layercake, as YAML; `images` becomes defaults.images."""
+    def inventory(self, images: Iterable[str] = (), *, verify_tls: bool = False) -> str:
+        """The inventory of this rack for Layercake, as YAML; `images` are the names for defaults.images."""
         ca = self._secrets.certificate if verify_tls else None
         return yaml_inventory.inventory(self.nodes, self._secrets.password_file, ca, images)
 
