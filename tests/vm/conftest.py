@@ -1,4 +1,4 @@
-"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and Redfish, both in the inventory; n2 is not.
+"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and Redfish; n2 is not in the inventory.
 
 Each test leaves both nodes converged on the image that it found them on.
 """
