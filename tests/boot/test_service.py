@@ -1,0 +1,231 @@
+"""The service as the head drives it: arming, waiting, disarming, and saying why a boot stalled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.kraken.mutation import Where
+from layercake.moduleapi.service import FakeLink, MutationRequest
+from pxe import mutations
+from pxe.dhcp_server import DhcpServer
+from pxe.service import PxeService
+from pxe.settings import from_mapping
+from pxe.state import BootState
+from pxe.tftp_server import TftpServer
+from pxe.windows import Step, Windows
+
+NODE = "6b1f2a3c-0000-4000-8000-000000000001"
+RECORD = {"name": "n1", "macs": ["52:54:00:00:01:01"], "ip": "127.0.0.11", "firmware": "bios", "kernel_args": "", "console": ""}
+Ask = Callable[..., MutationRequest]
+
+
+@pytest.fixture
+async def service(files: dict[str, Any], link: FakeLink, clock: Any, monkeypatch: pytest.MonkeyPatch,
+                  unused_tcp_port: int) -> AsyncIterator[PxeService]:
+    """Started without its root-only sockets; those are tested on a real wire."""
+    for server in (DhcpServer, TftpServer):
+        monkeypatch.setattr(server, "open", lambda self: None)
+        monkeypatch.setattr(server, "close", lambda self: None)
+    made = PxeService(clock)
+    await made.start(link, {"interface": "lo", "address": "127.0.0.1", "http_port": unused_tcp_port, "head_url": "https://h:1",
+                            "sync_address": "127.0.0.1:31415", **files})
+    await made.node_changed(NODE, RECORD)
+    yield made
+    await made.stop()
+
+
+async def armed(service: PxeService) -> bool:
+    return bool((await service.call("steps", {"node": NODE}))["armed"])
+
+
+def test_the_declarations_are_those_of_the_architecture() -> None:
+    arm, wait = mutations.MUTATIONS
+    assert (arm.name, arm.changes, arm.requires, arm.timeout, arm.on_timeout) == (
+        "boot-arm", {"boot": ("UNKNOWN", "WAIT")}, {"power": ("ON",)}, 10.0, None)
+    assert (wait.name, wait.changes, wait.requires, wait.timeout, wait.on_timeout) == (
+        "boot-wait", {"boot": ("WAIT", "INIT"), "run": ("UNKNOWN", "INIT")}, {"power": ("ON",)}, 180.0, ("power", "HANG"))
+    assert {arm.where, wait.where} == {Where.HEAD}
+    assert [v.values for v in mutations.VARIABLES] == [("UNKNOWN", "WAIT", "INIT")]
+    assert arm.doc
+    assert wait.doc
+
+
+async def test_arm_answers_at_once_and_the_window_ends(service: PxeService, make_request: Ask, clock: Any) -> None:
+    assert not await armed(service)
+    assert await service.mutate(make_request("boot-arm")) == {"boot": "WAIT"}
+    assert await armed(service)
+    clock.now += 101
+    assert not await armed(service)
+
+
+@pytest.mark.parametrize("params", [
+    {}, {"token": "", "window_s": 9}, {"token": "a b" * 9, "window_s": 9}, {"token": 7, "window_s": 9}, {"token": "a" * 20},
+    {"token": "a" * 20, "window_s": 0}, {"token": "a" * 20, "window_s": True}, {"token": "a" * 20, "window_s": float("nan")},
+])
+async def test_arm_with_bad_parameters_arms_nothing(service: PxeService, params: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        await service.mutate(MutationRequest(1, NODE, "boot-arm", 1, 10.0, params))
+    assert not await armed(service)
+
+
+async def test_arm_of_an_unknown_node_and_an_unknown_mutation(service: PxeService, make_request: Ask) -> None:
+    with pytest.raises(OperationFailed, match="no usable record"):
+        await service.mutate(MutationRequest(1, "other", "boot-arm", 1, 10.0, {"token": "a" * 20, "window_s": 9}))
+    with pytest.raises(InputError, match="does not know"):
+        await service.mutate(make_request("boot-dance"))
+
+
+async def test_arm_fails_where_the_boot_could_not_work(service: PxeService, make_request: Ask, files: dict[str, Any]) -> None:
+    await service.node_changed(NODE, {**RECORD, "kernel_args": "${evil}"})
+    with pytest.raises(InputError, match="kernel_args"):
+        await service.mutate(make_request("boot-arm"))
+    assert not await armed(service)
+    await service.node_changed(NODE, RECORD)
+    Path(files["boot_dir"], "minos.img").unlink()
+    with pytest.raises(OperationFailed, match=r"cannot boot n1: .*minos\.img is not there"):
+        await service.mutate(make_request("boot-arm"))
+    assert not await armed(service)
+
+
+async def test_a_bad_record_takes_the_node_out_and_is_told(service: PxeService, make_request: Ask, link: FakeLink) -> None:
+    await service.node_changed(NODE, {**RECORD, "macs": ["nonsense"]})
+    assert [(e[0], e[1], e[3]) for e in link.events] == [(NODE, "service.bad-record", "error")]
+    with pytest.raises(OperationFailed):
+        await service.mutate(make_request("boot-arm"))
+
+
+@pytest.mark.parametrize(("values", "still"), [
+    ([{"boot": "WAIT", "power": "ON"}], True),
+    ([{"boot": "UNKNOWN", "power": "ON"}], True),  # on its way from before the head heard of boot-arm
+    ([{"boot": "WAIT", "power": "ON"}, {"boot": "UNKNOWN", "power": "ON"}], False),
+    ([{"boot": "INIT", "power": "ON"}], False),
+    ([{"boot": "UNKNOWN", "power": "OFF"}], False),
+    ([{"boot": "UNKNOWN", "power": "HANG"}], False),
+])
+async def test_what_the_head_says_disarms(
+        service: PxeService, make_request: Ask, values: list[dict[str, str]], still: bool) -> None:
+    await service.mutate(make_request("boot-arm"))
+    for value in values:
+        await service.node_state(NODE, value)
+    assert await armed(service) is still
+
+
+async def test_wait_arms_too_and_ends_when_the_node_joins(service: PxeService, make_request: Ask) -> None:
+    task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=60.0)))
+    await asyncio.sleep(0)
+    assert await armed(service)
+    await service.node_state(NODE, {"boot": "INIT", "run": "INIT", "power": "ON"})
+    assert await task == {}
+    assert not await armed(service)
+
+
+async def test_wait_goes_on_with_the_window_of_arm(service: PxeService, make_request: Ask, state: BootState) -> None:
+    await service.mutate(make_request("boot-arm"))
+    service._windows.record(NODE, Step.DISCOVER, 1000.0, {})
+    task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=60.0)))
+    await asyncio.sleep(0)
+    assert [s["kind"] for s in (await service.call("steps", {"node": NODE}))["steps"]] == ["boot.discover-seen"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not await armed(service)
+
+
+async def test_cancelling_an_old_wait_leaves_a_new_window_open(service: PxeService, make_request: Ask) -> None:
+    old = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=60.0)))
+    await asyncio.sleep(0)
+    await service.mutate(make_request("boot-arm", 2, token="another-token"))
+    old.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await old
+    assert await armed(service)
+
+
+@pytest.mark.parametrize(("steps", "text"), [
+    ([], r"no DHCPDISCOVER seen in 0 s"),
+    ([(Step.OFFER, True)], r"DHCP offer sent 5 s ago, no boot program or script was asked for"),
+    ([(Step.NBP, True)], r"boot program sent 5 s ago, iPXE never asked for its script"),
+    ([(Step.SCRIPT, True)], r"boot script sent 5 s ago, the kernel was never fetched"),
+    ([(Step.KERNEL, False)], r"vmlinuz asked for 5 s ago, its transfer never ended"),
+    ([(Step.INITRD, True)], r"kernel and initramfs sent 5 s ago, the agent never joined"),
+])
+async def test_a_wait_that_runs_out_says_how_far_the_boot_came(
+        service: PxeService, make_request: Ask, link: FakeLink, clock: Any, steps: list[tuple[Step, bool]], text: str) -> None:
+    await service.mutate(make_request("boot-arm"))
+    for step, done in steps:
+        service._windows.record(NODE, step, clock.now - 5, {"file": "vmlinuz"}, done=done)
+    with pytest.raises(OperationFailed, match="cannot boot n1: " + text):
+        await service.mutate(make_request("boot-wait", timeout=0.01))
+    assert [(e[1], e[3]) for e in link.events] == [("boot.stalled", "warning")]
+    assert not await armed(service)
+
+
+async def test_a_wait_that_the_engine_ends_at_its_time_out_is_told_too(
+        service: PxeService, make_request: Ask, link: FakeLink) -> None:
+    task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=0.5)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [e[1] for e in link.events] == ["boot.stalled"]
+
+
+async def test_steps_have_ages_and_never_the_token(service: PxeService, make_request: Ask, clock: Any) -> None:
+    await service.mutate(make_request("boot-arm"))
+    service._windows.record(NODE, Step.NBP, clock.now, {"bytes": 7}, done=True)
+    clock.now += 4
+    report = await service.call("steps", {"node": NODE})
+    seen = {"kind": "boot.nbp-sent", "text": "boot program sent", "done": True, "age_s": 4.0, "data": {"bytes": 7}}
+    assert report["steps"] == [seen]
+    assert (report["left_s"], report["opened_s_ago"]) == (96.0, 4.0)
+    assert "one-use" not in repr(report) + repr(service._windows._windows)
+
+
+async def test_calls(service: PxeService) -> None:
+    assert (await service.call("stats", {}))["nodes"] == 1
+    assert (await service.call("steps", {"node": "nobody"}))["steps"] == []
+    with pytest.raises(KeyError):
+        await service.call("dance", {})
+
+
+async def test_a_removed_node_is_forgotten(service: PxeService, make_request: Ask) -> None:
+    await service.mutate(make_request("boot-arm"))
+    await service.node_removed(NODE)
+    assert (await service.call("steps", {"node": NODE}))["opened_s_ago"] is None
+    assert (await service.call("stats", {}))["nodes"] == 0
+
+
+async def test_start_fails_readably_and_leaves_nothing_open(files: dict[str, Any], link: FakeLink) -> None:
+    settings = {"interface": "lo", "address": "192.0.2.7", "head_url": "h", "sync_address": "s", **files}
+    with pytest.raises(LayercakeError, match=r"cannot listen for HTTP on 192\.0\.2\.7 port 8080"):
+        await PxeService().start(link, settings)
+    with pytest.raises(OperationFailed, match="ipxe"):
+        await PxeService().start(link, {**settings, "ipxe_dir": "/nonexistent"})
+
+
+@pytest.mark.parametrize(("change", "name"), [
+    ({"interface": "a b"}, "interface"), ({"interface": None}, "interface"), ({"address": "10.99.0.256"}, "address"),
+    ({"prefix": 31}, "prefix"), ({"prefix": "24"}, "prefix"), ({"gateway": "x"}, "gateway"), ({"dns": ["::1"]}, "dns"),
+    ({"http_port": 0}, "http_port"), ({"lease_s": 1}, "lease_s"), ({"boot_dir": ""}, "boot_dir"), ({"head_url": 3}, "head_url"),
+    ({"ra_prefix": "fd99::/48"}, "ra_prefix"), ({"ra_prefix": "x"}, "ra_prefix"), ({"dhcp_port": True}, "dhcp_port"),
+])
+def test_bad_settings_are_named(change: dict[str, Any], name: str) -> None:
+    good = {"interface": "br0", "address": "10.99.0.1", "boot_dir": "/b", "head_url": "h", "sync_address": "s"}
+    with pytest.raises(InputError, match=rf"pxe\.{name}"):
+        from_mapping({**good, **change})
+
+
+def test_a_window_of_the_same_token_after_its_end_is_a_new_boot() -> None:
+    windows = Windows()
+    windows.arm("a", "token-token", 10.0, 0.0)
+    windows.record("a", Step.OFFER, 1.0, {})
+    windows.arm("a", "token-token", 10.0, 5.0)
+    assert len(windows.report("a", 6.0)["steps"]) == 1
+    windows.arm("a", "token-token", 10.0, 20.0)
+    assert windows.report("a", 21.0)["steps"] == []

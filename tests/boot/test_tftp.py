@@ -1,0 +1,146 @@
+"""TFTP: the codec, the terms, and the transfer as a state machine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pxe.tftp_packet import Code, Op, Terms, TftpError, build_error, build_oack, negotiate, parse_answer, parse_request
+from pxe.tftp_transfer import Phase, Transfer
+
+PLAIN = Terms(512, 1, 1.0, ())
+
+
+def rrq(*fields: bytes, op: int = 1) -> bytes:
+    return op.to_bytes(2, "big") + b"".join(f + b"\0" for f in fields)
+
+
+def receive(transfer: Transfer, window: int, lose: set[int] = frozenset()) -> tuple[bytes, int]:  # type: ignore[assignment]  # an empty default
+    """A client that acknowledges whole windows; loses the packets with these running numbers. Returns data and packets seen."""
+    got, expected, seen, now = b"", 1, 0, 0.0
+    waiting = transfer.begin(now)
+    while transfer.phase is Phase.RUNNING:
+        in_order = 0
+        oack = False
+        for packet in waiting:
+            seen += 1
+            if seen in lose:
+                continue
+            if packet[1] == Op.OACK:
+                oack = True
+            elif int.from_bytes(packet[2:4], "big") == expected & 0xFFFF:
+                got += packet[4:]
+                expected += 1
+                in_order += 1
+        if oack:
+            waiting = transfer.answer(Op.ACK, 0, now)
+        elif in_order:
+            waiting = transfer.answer(Op.ACK, (expected - 1) & 0xFFFF, now)
+        else:
+            now += 1.0
+            assert transfer.due(now)
+            waiting = transfer.timeout(now)
+    return got, seen
+
+
+def test_request_with_options() -> None:
+    request = parse_request(rrq(b"snponly.efi", b"OCTET", b"BlkSize", b"1468", b"tsize", b"0", b"windowsize", b"4"))
+    assert request.name == "snponly.efi"
+    assert negotiate(request.options, 99) == Terms(1468, 4, 1.0, (("blksize", "1468"), ("tsize", "99"), ("windowsize", "4")))
+
+
+def test_terms_are_bounded_and_nonsense_is_left_out() -> None:
+    assert negotiate({"blksize": "65464", "windowsize": "64", "timeout": "3"}, 0) == Terms(
+        1468, 16, 3.0, (("blksize", "1468"), ("windowsize", "16"), ("timeout", "3")))
+    for options in ({"blksize": "abc"}, {"blksize": "7"}, {"blksize": "-1"}, {"blksize": ""}, {"blksize": "9" * 40},
+                    {"blksize": "1e3"}, {"timeout": "0"}, {"timeout": "256"}, {"windowsize": "0"}, {"windowsize": "65536"}, {"multicast": ""}):
+        assert negotiate(options, 1) == PLAIN
+
+
+@pytest.mark.parametrize(("raw", "code"), [
+    (b"", Code.ILLEGAL), (b"\0\1", Code.ILLEGAL), (rrq(b"a"), Code.ILLEGAL), (rrq(b"a", b"octet")[:-1], Code.ILLEGAL),
+    (rrq(b"a", b"octet", b"blksize"), Code.ILLEGAL), (rrq(b"a", b"octet", op=9), Code.ILLEGAL),
+    (rrq(b"a", b"octet", op=2), Code.ACCESS),
+    (rrq(b"a", b"netascii"), Code.UNDEFINED), (rrq(b"", b"octet"), Code.NOT_FOUND), (rrq(b"a" * 129, b"octet"), Code.NOT_FOUND),
+    (rrq(b"a" * 600, b"octet"), Code.ILLEGAL), (rrq("ä".encode(), b"octet"), Code.ILLEGAL),
+    (rrq(b"\xff\xfe", b"octet"), Code.ILLEGAL),
+    (rrq(b"a\n", b"octet"), Code.ILLEGAL), (rrq(b"a", b"octet", b"blk\x01", b"1"), Code.ILLEGAL),
+])
+def test_bad_requests(raw: bytes, code: Code) -> None:
+    with pytest.raises(TftpError) as caught:
+        parse_request(raw)
+    assert caught.value.code is code
+
+
+@given(st.one_of(st.binary(max_size=600), st.lists(st.binary(max_size=20), max_size=9).map(lambda f: rrq(*f))))
+def test_noise_raises_nothing_else(raw: bytes) -> None:
+    try:
+        request = parse_request(raw)
+        negotiate(request.options, 1000)
+    except TftpError:
+        pass
+    try:
+        parse_answer(raw)
+    except TftpError:
+        assert len(raw) < 4
+
+
+def test_packets_to_clients() -> None:
+    assert build_oack((("blksize", "1468"),)) == b"\0\6blksize\x001468\0"
+    assert build_error(Code.NOT_FOUND, "no such file") == b"\0\5\0\1no such file\0"
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 5 * 512, 70_000])
+@pytest.mark.parametrize("window", [1, 4, 16])
+def test_a_file_arrives_whole(size: int, window: int) -> None:
+    data = bytes(i % 251 for i in range(size))
+    transfer = Transfer(data, Terms(512, window, 1.0, (("windowsize", str(window)),)), 0.0)
+    assert receive(transfer, window) == (data, size // 512 + 2)
+    assert transfer.phase is Phase.DONE
+
+
+def test_more_than_65536_blocks() -> None:
+    data = bytes(range(256)) * 2100  # 67,200 blocks of 8 bytes
+    got, _ = receive(Transfer(data, Terms(8, 16, 1.0, ()), 0.0), 16)
+    assert got == data
+
+
+@given(st.sets(st.integers(1, 60), max_size=12), st.sampled_from([1, 3, 16]))
+def test_a_file_arrives_whole_though_packets_are_lost(lose: set[int], window: int) -> None:
+    data = bytes(i % 253 for i in range(20_000))
+    transfer = Transfer(data, Terms(512, window, 1.0, (("blksize", "512"),)), 0.0)
+    got, _ = receive(transfer, window, lose)
+    if transfer.phase is Phase.DONE:
+        assert got == data
+    else:
+        assert len(lose) >= 6  # it takes six losses in a row to give up
+
+
+def test_an_old_ack_is_answered_by_nothing() -> None:
+    transfer = Transfer(bytes(2000), PLAIN, 0.0)
+    assert len(transfer.begin(0.0)) == 1
+    assert len(transfer.answer(Op.ACK, 1, 0.1)) == 1
+    assert transfer.answer(Op.ACK, 1, 0.2) == []
+    assert transfer.answer(Op.ACK, 0, 0.3) == []
+    assert transfer.answer(Op.ACK, 60_000, 0.3) == []
+    assert transfer.answer(Op.DATA, 2, 0.3) == []
+
+
+def test_an_ack_of_blocks_that_do_not_exist_is_no_end() -> None:
+    transfer = Transfer(bytes(600), Terms(512, 16, 1.0, ()), 0.0)
+    assert transfer.answer(Op.ACK, 9, 0.1) == []
+    assert transfer.phase is Phase.RUNNING
+
+
+def test_a_silent_client_is_given_up() -> None:
+    transfer = Transfer(bytes(600), PLAIN, 0.0)
+    sent = [len(transfer.timeout(float(n))) for n in range(6)]
+    assert sent == [1, 1, 1, 1, 1, 0]
+    assert transfer.phase is Phase.SILENT
+
+
+def test_an_error_of_the_client_ends_it() -> None:
+    transfer = Transfer(bytes(600), PLAIN, 0.0)
+    assert transfer.answer(Op.ERROR, 8, 0.0) == []
+    assert transfer.phase is Phase.ABORTED
