@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from powerman.clock import Clock
@@ -19,8 +20,9 @@ class FakeClock:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
-        """Time passes; nothing is waited for."""
+        """Time passes at once; others get a chance to run."""
         self.time += seconds
+        await asyncio.sleep(0)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,12 +52,17 @@ class _Node:
 
 
 class PowerService(Service):
-    """Power for the head; see ARCHITECTURE.md for its settings, records and calls."""
+    """Power for the head; see ARCHITECTURE.md for its settings, records and calls.
+
+    `polls` False leaves it to somebody else to call `poll_due`, as tests with a made-up clock do.
+    """
 
     name = "powerman"
 
-    def __init__(self, drivers: Callable[[BmcSpec, Shared], PowerDriver] = make_driver, clock: Clock | None = None) -> None:
+    def __init__(self, drivers: Callable[[BmcSpec, Shared], PowerDriver] = make_driver, clock: Clock | None = None,
+                 polls: bool = True) -> None:
         self._make_driver = drivers
+        self._polls = polls
         self._clock = clock or SteadyClock()
         self._nodes: dict[str, _Node] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,7 +74,8 @@ class PowerService(Service):
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
         self._shared = Shared(Web(), PyghmiPool())
-        self._spawn(self._poll_for_ever(), "the poller")
+        if self._polls:
+            self._spawn(self._poll_for_ever(), "the poller")
 
     async def stop(self) -> None:
         """Ends polling and drops all connections."""
@@ -129,8 +135,8 @@ class PowerService(Service):
     async def call(self, method: str, params: Mapping[str, Any]) -> Any:
         """status, refresh, sensors, sel; each with {"node"}.
 
-        `status` reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why it
-        cannot be reached. `refresh` reads in any case, and tells the engine.
+        `status` reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why
+        it cannot be reached. `refresh` reads in any case, and tells the engine.
         """
         if method not in ("status", "refresh", "sensors", "sel"):
             raise KeyError(method)
@@ -174,16 +180,21 @@ class PowerService(Service):
         node.believed = now
         self._link.discover(bmc.spec.node, {"power": now}, f"the BMC says so, {why}")
 
+    def poll_due(self) -> list[asyncio.Task[None]]:
+        """Starts reading the BMCs whose turn it is, and that nobody is at; returns what was started."""
+        now = self._clock.now()
+        started = []
+        for name, node in self._nodes.items():
+            if node.bmc is not None and node.next_poll <= now:
+                node.next_poll = now + self._settings.poll_s
+                if node.bmc.idle:
+                    started.append(self._spawn(self._poll(node.bmc), f"polling {name}"))
+        return started
+
     async def _poll_for_ever(self) -> None:
-        period = self._settings.poll_s
         while True:
-            now = self._clock.now()
-            for name, node in self._nodes.items():
-                if node.bmc is not None and node.next_poll <= now:
-                    node.next_poll = now + period
-                    if node.bmc.idle:
-                        self._spawn(self._poll(node.bmc), f"polling {name}")
-            await self._clock.sleep(min(1.0, period / 10))
+            self.poll_due()
+            await self._clock.sleep(min(1.0, self._settings.poll_s / 10))
 
     async def _poll(self, bmc: ManagedBmc) -> None:
         lost = bmc.outage is not None       # a node that could not be discovered may wait for exactly this
@@ -195,7 +206,7 @@ class PowerService(Service):
             return
         self._tell(bmc, "read by the poller", always=lost)
 
-    def _spawn(self, work: Any, what: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
 
@@ -206,6 +217,7 @@ class PowerService(Service):
                 self._link.health(f"{what} failed: {type(error).__name__}")
 
         task.add_done_callback(done)
+        return task
 
 
 def phase(node: str) -> float:

@@ -174,7 +174,7 @@ class Rack:
         """Where the files of one node are."""
         return self.directory / self.nodes[index].name
 
-    def inventory(self, images: Iterable[str] = (), *, verify_tls: bool = False) -> str:
+    def inventory(self, images: Iterable[str] = (), *, verify_tls: bool = True) -> str:
         """The inventory of this rack for Layercake, as YAML; `images` are the names for defaults.images."""
         ca = self._secrets.certificate if verify_tls else None
         return yaml_inventory.inventory(self.nodes, self._secrets.password_file, ca, images)

@@ -1,0 +1,112 @@
+"""Records, settings and what BMCs say, as facts."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from layercake.kraken.errors import InputError, OperationFailed
+from powerman.driver import PowerState, Unsupported
+from powerman.ipmi import boot_network_data, parse_power
+from powerman.pyghmi_worker import kind_of
+from powerman.redfish_facts import Targets, choose_reset, message_of
+from powerman.redfish_facts import parse_power as parse_redfish_power
+from powerman.service import phase
+from powerman.settings import BmcSpec, PowerSettings
+
+
+def test_a_record_becomes_a_spec(make_record: Any) -> None:
+    spec = BmcSpec.from_record("id-1", make_record("n1", port=1623, cipher_suite=3))
+    assert (spec.node, spec.name, spec.where, spec.cipher_suite, spec.firmware) == ("id-1", "n1", "192.0.2.1:1623", 3, "bios")
+
+
+@pytest.mark.parametrize(("bmc", "url"), [
+    ({"address": "192.0.2.9"}, "https://192.0.2.9"),
+    ({"address": "192.0.2.9", "port": 8000}, "https://192.0.2.9:8000"),
+    ({"address": "2001:db8::9", "port": 8000}, "https://[2001:db8::9]:8000"),
+    ({"address": "https://bmc.example/"}, "https://bmc.example"),
+    ({"address": "http://192.0.2.9:8000", "port": 8000}, "http://192.0.2.9:8000"),
+])
+def test_redfish_addresses(make_record: Any, bmc: dict[str, Any], url: str) -> None:
+    assert BmcSpec.from_record("n1", make_record(**{"port": None, "driver": "redfish", **bmc})).where == url
+
+
+@pytest.mark.parametrize(("bmc", "word"), [
+    ({"driver": "ilo"}, "bmc.driver"), ({"address": ""}, "bmc.address"), ({"password": None}, "bmc.password"),
+    ({"port": -1}, "bmc.port"),
+    ({"cipher_suite": 8}, "bmc.cipher_suite"), ({"timeout_s": "soon"}, "bmc.timeout_s"), ({"password": "x" * 21}, "20 bytes"),
+])
+def test_mistakes_in_a_record_are_named(make_record: Any, bmc: dict[str, Any], word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        BmcSpec.from_record("n1", make_record(**bmc))
+
+
+def test_a_node_without_bmc_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="no bmc"):
+        BmcSpec.from_record("n1", {"name": "n1", "bmc": None})
+
+
+def test_the_password_is_not_printed(make_record: Any) -> None:
+    record = make_record()
+    assert record["bmc"]["password"] not in repr(BmcSpec.from_record("n1", record))
+
+
+@pytest.mark.parametrize("raw", [{"poll_s": 0}, {"workers": "many"}, {"limits": {"rate": 3}}, {"limits": {"rest_s": -1}}])
+def test_mistakes_in_the_settings(raw: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        PowerSettings.from_json(raw)
+
+
+def test_chassis_status() -> None:
+    assert parse_power(b"\x01\x00\x00") is PowerState.ON
+    assert parse_power(b"\x20\x00\x00") is PowerState.OFF
+    with pytest.raises(OperationFailed):
+        parse_power(b"")
+
+
+def test_the_boot_device_is_for_the_next_boot_and_in_the_firmwares_mode() -> None:
+    assert boot_network_data("bios") == b"\x05\x80\x04\x00\x00\x00"
+    assert boot_network_data("uefi") == b"\x05\xa0\x04\x00\x00\x00"
+
+
+@pytest.mark.parametrize(("word", "state"), [("On", PowerState.ON), ("off", PowerState.OFF), ("PoweringOn", PowerState.OFF)])
+def test_redfish_power_words(word: str, state: PowerState) -> None:
+    assert parse_redfish_power({"PowerState": word}, "there") is state
+
+
+def test_a_redfish_system_without_power_state_is_a_failure() -> None:
+    with pytest.raises(OperationFailed, match="PowerState None"):
+        parse_redfish_power({}, "there")
+
+
+def test_the_best_reset_type_that_the_system_knows_is_taken() -> None:
+    def choose(action: str, *types: str) -> str:
+        return choose_reset(action, Targets("/s", "/r", frozenset(types)), "there")
+    assert choose("on", "ForceOn", "On") == "On"
+    assert choose("on", "ForceOn", "ForceOff") == "ForceOn"
+    assert choose("soft", "PushPowerButton") == "PushPowerButton"
+    assert choose("off") == "ForceOff"
+    with pytest.raises(Unsupported, match="GracefulShutdown"):
+        choose("soft", "On")
+
+
+def test_redfish_errors_are_readable() -> None:
+    extended = {"error": {"message": "see", "@Message.ExtendedInfo": [{"Message": "no such type"}, {"MessageId": "x"}]}}
+    assert message_of(extended) == "no such type"
+    assert message_of({"error": {"message": "broken"}}) == "broken"
+    assert message_of({"error": "odd"}) == message_of({}) == ""
+
+
+def test_pyghmi_errors_are_told_apart() -> None:
+    assert kind_of(ValueError("Incorrect password provided")) == "login"
+    assert kind_of(ValueError("Session no longer connected: timeout")) == "unreachable"
+    assert kind_of(ValueError("anything else")) == "failed"
+
+
+def test_polls_are_spread_over_the_period() -> None:
+    places = sorted(phase(f"n{i}") for i in range(1000))
+    assert places[0] >= 0.0
+    assert places[-1] < 1.0
+    assert max(b - a for a, b in itertools.pairwise(places)) < 0.02

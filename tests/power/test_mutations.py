@@ -1,0 +1,142 @@
+"""The power mutations against made-up BMCs, in made-up time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
+from layercake.kraken.mutation import Where
+from powerman.driver import PowerState
+from powerman.mutations import MUTATIONS, VARIABLES
+
+
+def test_the_declarations_are_those_of_the_architecture() -> None:
+    table = {m.name: (dict(m.changes), dict(m.excludes), m.timeout, m.on_timeout) for m in MUTATIONS}
+    assert table == {
+        "power-discover": ({"power": ("UNKNOWN", "OFF")}, {}, 15.0, None),
+        "power-on": ({"power": ("OFF", "ON")}, {}, 20.0, ("power", "HANG")),
+        "power-off": ({"power": ("ON", "OFF")}, {"run": ("SYNC",), "busy": ("BUSY",)}, 30.0, ("power", "HANG")),
+        "power-reset": ({"power": ("HANG", "OFF")}, {}, 30.0, None),
+    }
+    assert all(m.where is Where.HEAD and m.doc for m in MUTATIONS)
+    assert [v.values for v in VARIABLES] == [("UNKNOWN", "OFF", "ON", "HANG")]
+
+
+async def test_discovery_says_what_is(world: Any) -> None:
+    assert await world.mutate("power-discover") == {"power": "OFF"}
+    world.drivers["n1"].power = PowerState.ON
+    assert await world.mutate("power-discover") == {"power": "ON"}
+
+
+async def test_power_on_sets_the_boot_device_first_and_reads_back(world: Any) -> None:
+    world.drivers["n1"].delay_s = 3.0
+    assert await world.mutate("power-on") == {"power": "ON"}
+    calls = world.drivers["n1"].calls
+    assert calls[:3] == ["state", "boot_network", "on"]
+    assert calls.count("on") == 1
+    assert set(calls[3:]) == {"state"}
+
+
+async def test_a_node_that_is_on_is_left_alone(world: Any) -> None:
+    world.drivers["n1"].power = PowerState.ON
+    assert await world.mutate("power-on") == {"power": "ON"}
+    assert set(world.drivers["n1"].calls) == {"state"}
+
+
+async def test_a_boot_device_that_cannot_be_set_is_a_warning(world: Any) -> None:
+    world.drivers["n1"].boot_device_works = False
+    assert await world.mutate("power-on") == {"power": "ON"}
+    assert [(kind, severity) for _, kind, _, severity, _ in world.link.events] == [("power.boot-device", "warning")]
+
+
+@pytest.mark.parametrize(("mutation", "start"), [("power-on", "OFF"), ("power-off", "ON"), ("power-reset", "ON")])
+async def test_a_bmc_that_says_yes_and_does_nothing_is_a_failure(world: Any, mutation: str, start: str) -> None:
+    world.drivers["n1"].power, world.drivers["n1"].obeys = PowerState(start), False
+    began = world.clock.now()
+    with pytest.raises(OperationFailed, match=f"still says {start}"):
+        await world.mutate(mutation, timeout=20.0)
+    assert 10.0 < world.clock.now() - began < 20.0      # before the engine's own timeout, which would say less
+
+
+async def test_power_off_is_hard_unless_asked(world: Any) -> None:
+    world.drivers["n1"].power = PowerState.ON
+    assert await world.mutate("power-off") == {"power": "OFF"}
+    assert "soft" not in world.drivers["n1"].calls
+
+
+async def test_a_soft_power_off_waits_for_the_system(world: Any) -> None:
+    driver = world.drivers["n1"]
+    driver.power, driver.delay_s = PowerState.ON, 5.0
+    assert await world.mutate("power-off", timeout=30.0, soft=True) == {"power": "OFF"}
+    assert "soft" in driver.calls and "off" not in driver.calls
+
+
+async def test_a_system_that_does_not_shut_down_loses_its_power(world: Any) -> None:
+    driver = world.drivers["n1"]
+    driver.power, driver.soft_works = PowerState.ON, False
+    assert await world.mutate("power-off", timeout=30.0, soft=True) == {"power": "OFF"}
+    assert driver.calls.index("soft") < driver.calls.index("off")
+    assert world.events("power.soft-off")
+
+
+async def test_a_hanging_node_is_switched_off(world: Any) -> None:
+    world.drivers["n1"].power = PowerState.ON
+    assert await world.mutate("power-reset") == {"power": "OFF"}
+
+
+async def test_a_bmc_that_goes_quiet_after_a_command_is_waited_for(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = world.drivers["n1"]
+    began = world.clock.now()
+    switch_on = type(driver).on
+
+    async def quiet(clock_time: float) -> None:
+        driver.answers = world.clock.now() - began > 5.0
+
+    async def on(self: Any) -> None:
+        await switch_on(self)
+        driver.answers = False
+
+    sleep = world.clock.sleep
+
+    async def passing(seconds: float) -> None:
+        await sleep(seconds)
+        await quiet(seconds)
+
+    monkeypatch.setattr(type(driver), "on", on)
+    monkeypatch.setattr(type(world.clock), "sleep", lambda _, seconds: passing(seconds))
+    assert await world.mutate("power-on") == {"power": "ON"}
+    assert world.clock.now() - began > 5.0
+
+
+async def test_a_dead_bmc_fails_the_attempt_and_is_told_once(world: Any) -> None:
+    world.drivers["n1"].answers = False
+    for _ in range(4):
+        with pytest.raises(Unreachable):
+            await world.mutate("power-discover", timeout=1.0)
+    assert len(world.events("power.unreachable")) == 1
+    world.drivers["n1"].answers = True
+    assert await world.mutate("power-discover", timeout=60.0) == {"power": "OFF"}
+    assert len(world.events("power.recovered")) == 1
+
+
+async def test_an_attempt_with_time_left_waits_for_the_breaker(world: Any) -> None:
+    driver = world.drivers["n1"]
+    driver.answers = False
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await world.mutate("power-discover", timeout=1.0)
+    asked = len(driver.calls)
+    with pytest.raises(Unreachable, match="left alone"):
+        await world.mutate("power-discover", timeout=1.0)
+    assert len(driver.calls) == asked
+    driver.answers = True
+    assert await world.mutate("power-discover", timeout=15.0) == {"power": "OFF"}
+
+
+async def test_unknown_mutations_and_nodes(world: Any) -> None:
+    with pytest.raises(Refused):
+        await world.mutate("power-explode")
+    with pytest.raises(InputError):
+        await world.mutate("power-on", node="n9")
