@@ -72,6 +72,7 @@ class Images:
         self._lock = threading.RLock()
         self._adopted = False
         self._file = files.run / "image-set.json"
+        self._load()
 
     # ---- what is wanted, and the state -------------------------------------------------------------------------
 
@@ -108,6 +109,13 @@ class Images:
         write_json(self._file, {"wanted": [s.to_wire() for s in self.wanted], "counter": self._counter, "ends": self.ends,
                                 "failure": [failure.count, failure.text, failure.retry_at]})
 
+    def _load(self) -> None:
+        """What an earlier agent knew. Before anything else, because a counter that starts anew would give ids twice."""
+        data: Any = read_json(self._file)
+        if data:
+            self.wanted = parse_images(data["wanted"])
+            self._counter, self.ends, self.failure = data["counter"], data["ends"], Failure(*data["failure"])
+
     # ---- adoption ------------------------------------------------------------------------------------------------
 
     def adopt(self) -> str:
@@ -115,13 +123,6 @@ class Images:
         with self._lock:
             if self._adopted:
                 return self.state()
-            data: Any = read_json(self._file) or {}
-            stored = parse_images(data.get("wanted", []))
-            self._counter = data.get("counter", 0)
-            if not self.wanted or [identity(s) for s in stored] == [identity(s) for s in self.wanted]:
-                self.wanted = self.wanted or stored
-                self.ends = data.get("ends", {})
-                self.failure = Failure(*data["failure"]) if "failure" in data else NO_FAILURE
             found = self.files.load()
             for instance in found:
                 if instance.phase in (Phase.RUNNING, Phase.STOPPING, Phase.EXITED, Phase.FINISHED):
@@ -170,7 +171,10 @@ class Images:
         self._unwatch(name)
         with self._lock:
             instance = self._instances.get(name)
-        if instance and instance.phase is Phase.RUNNING:
+            mine = instance is not None and instance.phase is Phase.RUNNING
+            if instance and mine:
+                instance.phase = Phase.EXITED  # at once: the worker must not take it for one that it stops
+        if instance and mine:
             self._ended(instance)
         return self.state()
 
@@ -289,8 +293,8 @@ class Images:
         self._watch(instance)
 
     def _stop(self, instance: Instance) -> None:
-        was = instance.phase
         with self._lock:
+            was = instance.phase
             instance.phase = Phase.STOPPING
         self._unwatch(instance.id)
         if was is not Phase.RUNNING:

@@ -1,0 +1,230 @@
+"""The agent as it runs on a node, under its supervisor, against a small head: real TLS, datagrams, images, containers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imageapi.build import build_plain_image
+from tests.support.fake_head import UP, FakeHead
+
+pytestmark = pytest.mark.root
+
+ROOT = Path(__file__).resolve().parents[2]
+START = """mount -t cgroup2 none /sys/fs/cgroup && cd {root} &&
+exec /usr/bin/python3.11 -sSB -m minos.supervisor --run {run} --stop-containers -- \
+  --head {url} --ca {ca} --node {node} --token-file {token} --run {run} --sync {sync} --name n1 --cgroup {cgroup}"""
+
+
+class Rig:
+    """A head, and an agent process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.run = directory, directory / "run"
+        self.head = FakeHead(directory / "pki", str(uuid.uuid4()))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.cgroup = f"test-{secrets.token_hex(4)}"
+
+    def start(self, token: str = "good-token") -> None:
+        (self.directory / "token").write_text(token)
+        head = self.head
+        command = START.format(root=ROOT, run=self.run, url=head.url, ca=head.authority, node=head.node, token=self.directory / "token",
+                               sync=head.sync, cgroup=self.cgroup)
+        log = (self.directory / "agent.log").open("ab")
+        self.process = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", command], stdout=log, stderr=log,
+                                        start_new_session=True)
+        log.close()
+
+    def output(self) -> str:
+        return (self.directory / "agent.log").read_text()
+
+    @property
+    def agent(self) -> int:
+        return int((self.run / "agent.pid").read_text())
+
+    def container(self) -> int:
+        """The pid of the one running container."""
+        found = [json.loads(p.read_text()) for p in (self.run / "images").glob("*.json")]
+        running = [record["pid"] for record in found if record["phase"] == "RUNNING"]
+        return int(running[0]) if len(running) == 1 else 0
+
+    def stop(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        self.head.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    try:
+        yield rig
+    finally:
+        rig.stop()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    directory = tmp_path_factory.mktemp("images")
+    return {marker: _image(build_plain_image(directory / f"{marker}.squashfs", marker)) for marker in ("one", "two")}
+
+
+def _image(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+    return {"name": "app", "digest": f"blake2b:{digest}", "size": len(data), "url": f"file://{path}",
+            "container": {"systemd": False, "command": None, "env": {}, "stop_timeout_s": 5, "restart": "on-failure"}}
+
+
+def test_join_start_roll_log_stop(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait_for(run="SYNC", image="ACTIVE", busy="FREE")
+    assert head.joins[0]["boot_id"] and len(head.joins) == 1
+    first = rig.container()
+    head.want([images["two"]])
+    head.wait_for(image="ACTIVE")
+    assert rig.container() not in (0, first)
+    head.wait(lambda: "image.rolled" in head.kinds())
+    rolled = next(e for e in head.events if e["kind"] == "image.rolled")
+    assert rolled["data"]["gap_ms"] < 1000
+    head.ask(7, kind="logs", container="app", lines=5)
+    head.wait(lambda: 7 in head.answers)
+    assert head.answers[7]["ok"] and "two" in head.answers[7]["text"]
+    head.ask(8, kind="logs", container="../../etc", lines=5)
+    head.wait(lambda: 8 in head.answers)
+    assert not head.answers[8]["ok"] and "no such image" in head.answers[8]["error"]
+    head.want([images["two"]], goal={"power": "OFF"})
+    head.wait_for(run="INIT")
+    assert rig.container() == 0
+
+
+def test_a_node_that_was_to_go_off_comes_back_when_it_is_wanted_again(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait_for(image="ACTIVE")
+    head.want([images["one"]], goal={"power": "OFF"})
+    head.wait_for(run="INIT")
+    head.want([images["one"]])
+    head.wait_for(run="SYNC", image="ACTIVE", busy="FREE")
+
+
+def test_killed_agent_reattaches_without_a_token_and_touches_nothing(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait_for(image="ACTIVE")
+    container, agent, said = rig.container(), rig.agent, len(head.hellos)
+    os.kill(agent, signal.SIGKILL)
+    head.wait(lambda: rig.agent != agent and len(head.hellos) > said + 1)
+    head.wait_for(image="ACTIVE")
+    assert rig.container() == container
+    assert len(head.joins) == 1
+    assert head.hellos[-1].sequence > head.hellos[0].sequence
+    os.kill(container, 0)
+
+
+def test_killed_container_is_healed_while_the_head_is_away(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait_for(image="ACTIVE")
+    container = rig.container()
+    head.silent = True
+    os.kill(container, signal.SIGKILL)
+    head.wait(lambda: rig.container() not in (0, container), 30)
+    head.silent = False
+    head.wait_for(image="ACTIVE")
+    head.wait(lambda: "container.exited" in head.kinds())
+
+
+def test_head_restart_is_answered_under_its_new_epoch(rig: Rig) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
+    rig.start()
+    head.wait_for(image="IDLE")
+    head.epoch = 2
+    head.hellos.clear()
+    head.wait(lambda: head.hellos and head.hellos[-1].epoch == 2)
+    assert len(head.joins) == 1
+
+
+def test_busy_is_seen_within_a_second_and_holds_a_roll(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait_for(image="ACTIVE", busy="FREE")
+    container = rig.container()
+    (rig.run / "busy").touch()
+    started = time.monotonic()
+    head.wait_for(busy="BUSY")
+    assert time.monotonic() - started < 1.5
+    head.want([images["two"]])
+    head.wait_for(image="UPDATE")
+    head.wait(lambda: "mutation.no-chain" in head.kinds())
+    assert rig.container() == container
+    (rig.run / "busy").unlink()
+    head.wait_for(image="ACTIVE", busy="FREE")
+    assert rig.container() != container
+
+
+def test_refused_join_is_told_and_not_hammered(rig: Rig) -> None:
+    rig.start(token="wrong-token")
+    rig.head.wait(lambda: "the token is wrong" in rig.output())
+    assert len(rig.head.joins) == 1
+    assert "wrong-token" not in rig.output()
+    assert rig.process and rig.process.poll() is None
+
+
+def test_digest_mismatch_ends_fatal_and_a_new_image_recovers(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    bad = {**images["one"], "digest": "blake2b:" + "0" * 64}
+    head.document = {"revision": 3, "goal": UP, "images": [bad], "requests": []}
+    rig.start()
+    head.wait(lambda: head.state().get("image") == "FATAL", 60)
+    assert head.kinds().count("image.digest-mismatch") == 3
+    head.want([images["one"]])
+    head.wait_for(image="ACTIVE")
+
+
+def test_a_changed_mind_during_a_start_is_followed(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait_for(image="ACTIVE")
+    for number in range(6):
+        head.want([images[("one", "two")[number % 2]]])
+        time.sleep(0.02)
+    started = time.monotonic()
+    head.wait_for(image="ACTIVE")
+    assert time.monotonic() - started < 4, "no back-off for a change of mind"
+    head.ask(9, kind="logs", container="app", lines=3)
+    head.wait(lambda: 9 in head.answers)
+    assert "two" in head.answers[9]["text"]
+
+
+def test_secrets_stay_in_root_only_files(rig: Rig) -> None:
+    rig.head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
+    rig.start()
+    rig.head.wait_for(image="IDLE")
+    assert (rig.run / "session.json").stat().st_mode & 0o777 == 0o600
+    assert "good-token" not in (rig.run / "session.json").read_text()
+    assert "good-token" not in rig.output()

@@ -1,0 +1,175 @@
+"""A head for agents under test: joins over TLS, a desired state, events, answers, datagrams. It decides nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from layercake.head import pki
+from layercake.head.modules import VARIABLES
+from layercake.kraken.errors import WireError
+from layercake.kraken.variables import Layout
+from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
+
+UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
+
+
+class FakeHead:
+    """One head on loopback for one node. `public` is the address under which the node sees it (QEMU's user network: 10.0.2.2)."""
+
+    def __init__(self, directory: Path, node: str, token: str = "good-token", hello_s: float = 0.5,
+                 public: str = "127.0.0.1") -> None:
+        pki.create(directory, public)
+        self.public = public
+        self.authority = directory / "ca.pem"
+        self.node, self.token, self.hello_s = node, token, hello_s
+        self.layout = Layout(VARIABLES)
+        self.session, self.key, self.epoch = 0, b"", 1
+        self.document: dict[str, Any] = {"revision": 1, "goal": {}, "images": [], "requests": []}
+        self.joins: list[dict[str, Any]] = []
+        self.hellos: list[Datagram] = []
+        self.events: list[dict[str, Any]] = []
+        self.answers: dict[int, dict[str, Any]] = {}
+        self.silent = False
+        self._address: tuple[str, int] | None = None
+        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._udp.bind(("127.0.0.1", 0))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(directory / "server.pem", directory / "server.key")
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._listen, self._server.serve_forever)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.public}:{self._server.server_address[1]}"
+
+    @property
+    def sync(self) -> str:
+        return f"{self.public}:{self._udp.getsockname()[1]}"
+
+    def close(self) -> None:
+        self._udp.sendto(b"", self._udp.getsockname())
+        self._server.shutdown()
+        for thread in self._threads:
+            thread.join(5)
+        self._server.server_close()
+        self._udp.close()
+
+    def want(self, images: list[dict[str, Any]], goal: dict[str, str] | None = None, **more: Any) -> None:
+        """Wants something, and says so at once."""
+        goal = goal or (UP if images else {**UP, "image": "IDLE"})
+        self.document = {"revision": self.document["revision"] + 1, "goal": goal, "images": images, "requests": [], **more}
+        self.push()
+
+    def ask(self, number: int, **request: Any) -> None:
+        """Puts a request to the node."""
+        self.document = {**self.document, "revision": self.document["revision"] + 1, "requests": [{"id": number, **request}]}
+        self.push()
+
+    def push(self) -> None:
+        if self._address and not self.silent:
+            goal = self.layout.goal(self.document["goal"])
+            self._udp.sendto(encode(self.datagram(Kind.DESIRED, time.time_ns(), goal.mask, goal.value), self.key), self._address)
+
+    def datagram(self, kind: Kind, sequence: int, mask: int = 0, state: int = 0) -> Datagram:
+        node = bytes.fromhex(self.node.replace("-", ""))
+        return Datagram(kind, node, self.session, self.epoch, sequence, self.document["revision"], 0, self.layout.digest, mask, state)
+
+    def state(self) -> dict[str, str]:
+        """What the last HELLO said."""
+        return self.layout.unpack(self.hellos[-1].state) if self.hellos else {}
+
+    def wait(self, what: Callable[[], object], seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < deadline, f"not in {seconds} s; state {self.state()}, events {self.events[-6:]}"
+            time.sleep(0.01)
+
+    def wait_for(self, **values: str) -> None:
+        """Waits until a HELLO says these values about the newest revision."""
+        self.wait(lambda: self.hellos and self.hellos[-1].cfg_revision == self.document["revision"]
+                  and values.items() <= self.state().items())
+
+    def kinds(self) -> list[str]:
+        return [event["kind"] for event in self.events]
+
+    def _listen(self) -> None:
+        while data := self._udp.recvfrom(2048):
+            if not data[0]:
+                return
+            if self.silent or not self.key:
+                continue
+            self._address = data[1]
+            try:
+                hello = decode(data[0], self.key)
+            except WireError:
+                continue
+            if hello.epoch != self.epoch:
+                self._udp.sendto(encode(self.datagram(Kind.CHALLENGE, hello.sequence), self.key), data[1])
+                continue
+            self.hellos.append(hello)
+            self.push()
+
+    def join(self, claim: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.joins.append(claim)
+        if claim["token"] != self.token or claim["node"] != self.node:
+            return 403, {"error": "the token is wrong", "hint": "boot the node again"}
+        self.session, self.key, self.token = secrets.randbits(63), secrets.token_bytes(32), ""
+        return 200, {"session": self.session, "key": base64.b64encode(self.key).decode(), "epoch": self.epoch,
+                     "layout": self.layout.to_wire(), "hello_s": self.hello_s, "dead_s": 10 * self.hello_s, "sync": self.sync,
+                     "desired": self.document}
+
+
+def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+        def _reply(self, status: int, body: object) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _known(self) -> bool:
+            try:
+                check_bearer(self.headers.get("Authorization", ""), head.key)
+            except WireError:
+                self._reply(401, {"error": "not a session"})
+                return False
+            return True
+
+        def do_GET(self) -> None:
+            if self._known():
+                self._reply(200, head.document)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if head.silent:
+                self._reply(503, {})
+            elif self.path == "/node/v1/join":
+                self._reply(*head.join(body))
+            elif self._known():
+                if self.path == "/node/v1/events":
+                    head.events.extend(body)
+                else:
+                    head.answers[int(self.path.rpartition("/")[2])] = body
+                self._reply(200, {})
+
+    return Handler
