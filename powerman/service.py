@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from powerman.settings import BmcSpec, PowerSettings
 log = logging.getLogger("powerman")
 
 _MARGIN = 0.9           # of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
+_LAST_MARGIN = 0.97     # ... when a BMC answers so slowly that even giving up took too long
 _CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
 
 
@@ -126,7 +128,7 @@ class PowerService(Service):
             raise Refused(f"cannot do {request.mutation}: powerman does not know it")
         bmc = self._bmc(request.node)
         until = self._clock.now() + request.timeout * _MARGIN
-        async with bmc.turn(request.timeout * _MARGIN):
+        async with bmc.turn(request.timeout * _MARGIN), _at_most(bmc, request.timeout * _LAST_MARGIN):
             result: Mapping[str, str] = await handler(mutations.Attempt(bmc, until, request.params))
         if request.node in self._nodes:
             self._nodes[request.node].believed = result["power"]
@@ -218,6 +220,16 @@ class PowerService(Service):
 
         task.add_done_callback(done)
         return task
+
+
+@contextlib.asynccontextmanager
+async def _at_most(bmc: ManagedBmc, limit_s: float) -> AsyncIterator[None]:
+    """Ends an attempt that drags on. Raises Unreachable."""
+    try:
+        async with asyncio.timeout(limit_s):
+            yield
+    except TimeoutError:
+        raise Unreachable(f"cannot use the BMC at {bmc.spec.where}: it answers too slowly, not done in {limit_s:.0f} s") from None
 
 
 def phase(node: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -133,6 +134,35 @@ async def test_an_attempt_with_time_left_waits_for_the_breaker(world: Any) -> No
     assert len(driver.calls) == asked
     driver.answers = True
     assert await world.mutate("power-discover", timeout=15.0) == {"power": "OFF"}
+
+
+async def test_a_bmc_that_drags_on_is_given_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_: Any) -> PowerState:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(type(world.drivers["n1"]), "state", never)
+    with pytest.raises(Unreachable, match="too slowly"):
+        await world.mutate("power-discover", timeout=0.05)
+    assert world.events("power.unreachable")
+
+
+async def test_a_cancelled_attempt_frees_the_bmc(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: Any) -> PowerState:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.drivers["n1"]), "state", never)
+        attempt = asyncio.create_task(world.mutate("power-discover"))
+        await begun.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+    assert await world.mutate("power-discover") == {"power": "OFF"}
 
 
 async def test_unknown_mutations_and_nodes(world: Any) -> None:
