@@ -127,7 +127,8 @@ class Sync:
         """Something speaks against a node being alive: asks it, and gives it `probe_s` to answer."""
         if record.node.id not in self._suspects:
             self._suspects[record.node.id] = (self._clock(), why)
-            self.push(record)
+            if record.address is not None:
+                self._send(record, Kind.DESIRED, record.address, probe=True)
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
@@ -153,14 +154,16 @@ class Sync:
         self._engine.post(record, Discovered({"run": "ERROR"}, why))
         self._on_lost(record, why)
 
-    def _send(self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None) -> None:
+    def _send(
+        self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None, *, probe: bool = False
+    ) -> None:
         if self._socket is None or record.session is None:
             return
         goal, layout = record.machine.goal, record.planner.layout
         datagram = Datagram(
             kind=kind, node=uuid.UUID(record.node.id).bytes, session=record.session.number, epoch=self._store.epoch,
             sequence=time.time_ns() if sequence is None else sequence, cfg_revision=record.cfg_revision,
-            dsc_revision=record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
+            dsc_revision=0 if probe else record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
         )
         try:
             self._socket.sendto(encode(datagram, record.session.key), address)

@@ -21,7 +21,7 @@ from layercake.kraken.variables import UNKNOWN
 from minos.agent.link import Joined, Link, Message, Pulled, Trouble
 from minos.agent.machine import Machine
 from minos.agent.state import Config, Session, SessionFile
-from minos.agent.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
+from minos.agent.sync import HelloTimer, NewEpoch, SyncCodec
 from minos.agent.worker import Done, Handler, Worker
 
 TICK = 1.0
@@ -324,6 +324,9 @@ class Agent:
                 self._newest = 0
                 self._answered.clear()
                 self.link.pull()
-            elif isinstance(said, Wanted) and said.revision > self._newest:
+                continue
+            if said.probe:
+                self._timer.now()
+            if said.revision > self._newest:
                 self._newest = said.revision
                 self.link.pull()

@@ -19,9 +19,10 @@ RETRY_FIRST, RETRY_MAX = 0.5, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The head's newest desired revision."""
+    """The head's newest desired revision. A probe asks whether the node is there: it is answered with a HELLO at once."""
 
     revision: int
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class SyncCodec:
             raise WireError("cannot accept datagram: it is of another epoch of the head")
         if not self._guard.accept(datagram.sequence):
             raise WireError("cannot accept datagram: its sequence number was used before")
-        return Wanted(datagram.cfg_revision)
+        return Wanted(datagram.cfg_revision, probe=datagram.dsc_revision == 0)
 
 
 class HelloTimer:
