@@ -1,0 +1,123 @@
+"""minOS in a QEMU machine: from the kernel to a systemd image that it fetched from a head, and a roll."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imageapi.build import build_plain_image, build_systemd_image
+from imageapi.server import ImageServer
+from imageapi.store import ImageStore
+from minos.build import BuildOptions, append_files, build
+from tests.support.fake_head import UP, FakeHead
+
+pytestmark = pytest.mark.vm
+
+CACHE = Path.home() / ".cache/layercake"
+MAC = "52:54:00:00:01:00"
+
+
+class Machine:
+    """One virtual machine, booted straight from kernel and initramfs; its console is a file."""
+
+    def __init__(self, directory: Path, kernel: Path, initramfs: Path, words: dict[str, str]) -> None:
+        self.console_file = directory / "console.log"
+        append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
+        append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
+        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512", "-display", "none",
+                   "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}", "-netdev", "user,id=n0",
+                   "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=", "-kernel", str(kernel), "-initrd", str(initramfs),
+                   "-append", append]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def console(self) -> str:
+        return self.console_file.read_text(errors="replace") if self.console_file.exists() else ""
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return build(BuildOptions(tmp_path_factory.mktemp("minos"), CACHE))
+
+
+class FileService:
+    """The image server on a thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.server = ImageServer(directory, "127.0.0.1", 0)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.server.start(), self._loop).result(10)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[tuple[ImageStore, FileService]]:
+    store = ImageStore(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    service = FileService(store.directory)
+    try:
+        yield store, service
+    finally:
+        service.stop()
+
+
+def document(store: ImageStore, service: FileService, path: Path, name: str, systemd: bool) -> dict[str, Any]:
+    image = store.add(path, name, {"systemd": systemd})
+    return {"name": name, "digest": image.digest, "size": image.size, "container": image.container.to_wire(),
+            "url": f"http://10.0.2.2:{service.server.port}/images/{image.digest.partition(':')[2]}"}
+
+
+def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: tuple[ImageStore, FileService]) -> None:
+    store, service = files
+    head = FakeHead(tmp_path / "pki", str(uuid.uuid4()), public="10.0.2.2", hello_s=2.0)
+    plain = build_plain_image(tmp_path / "plain.squashfs", "plain-marker")
+    system = build_systemd_image(tmp_path / "system.squashfs", CACHE / "images", version="vm-test")
+    one, two = document(store, service, system, "system", True), document(store, service, plain, "plain", False)
+    head.document = {"revision": 1, "goal": UP, "images": [one], "requests": []}
+    image = tmp_path / "minos.img"
+    append_files(built.image, {"etc/layercake/ca.pem": head.authority.read_bytes()}, image)
+    words = {"node": head.node, "name": "n1", "mac": MAC, "ip": "10.0.2.15/24", "gateway": "10.0.2.2", "head": head.url,
+             "sync": head.sync, "token": "good-token"}
+    machine = Machine(tmp_path, built.vmlinuz, image, words)
+    try:
+        head.wait(lambda: "minos: " in machine.console() and "init: network eth0 10.0.2.15/24" in machine.console(), 90)
+        head.wait(lambda: head.joins, 60)
+        assert head.joins[0]["mac"] == MAC
+        head.wait(lambda: head.state().get("image") == "ACTIVE", 120)
+        head.wait(lambda: "LAYERCAKE-IMAGE version=vm-test multi-user reached on n1" in machine.console(), 120)
+        head.ask(5, kind="logs", container="system", lines=50)
+        head.wait(lambda: 5 in head.answers, 60)
+        assert "multi-user reached" in head.answers[5]["text"]
+        head.want([two])
+        head.wait(lambda: head.state().get("image") == "ACTIVE" and head.hellos[-1].cfg_revision == head.document["revision"], 120)
+        head.wait(lambda: [e for e in head.events if e["kind"] == "image.rolled"], 20)
+        head.ask(6, kind="logs", container="plain", lines=5)
+        head.wait(lambda: 6 in head.answers, 60)
+        assert "plain-marker" in head.answers[6]["text"]
+    finally:
+        machine.stop()
+        head.close()
+        print(machine.console()[-6000:])
+
+
+def test_digest_of_the_store_is_that_of_the_file(tmp_path: Path) -> None:
+    path = build_plain_image(tmp_path / "plain.squashfs", "x")
+    assert ImageStore(tmp_path / "s").add(path, "x", {}).digest == "blake2b:" + hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
