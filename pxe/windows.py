@@ -118,10 +118,6 @@ class Windows:
             return None
         return window
 
-    def latest(self, node: str) -> Window | None:
-        """The last window of a node, open or not."""
-        return self._windows.get(node)
-
     def forget(self, node: str) -> None:
         """The node is gone."""
         self._windows.pop(node, None)

@@ -10,6 +10,7 @@ import secrets
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -249,9 +250,15 @@ class PacketSocket:
 
     def exchange(self, frame: bytes, wanted: Callable[[bytes], bool]) -> bytes | None:
         """Sends a frame; the first frame back that is wanted, or None after 3 s of silence."""
+        self.sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):  # what came before; a full buffer would drop the answer
+            while self.sock.recv(4096):
+                pass
+        self.sock.settimeout(3.0)
         self.sock.send(frame)
+        end = time.monotonic() + 3.0
         with contextlib.suppress(TimeoutError):
-            while True:
+            while time.monotonic() < end:
                 data, address = self.sock.recvfrom(4096)
                 if address[2] != socket.PACKET_OUTGOING and wanted(data):
                     return data

