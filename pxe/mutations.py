@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -43,18 +44,17 @@ async def boot_arm(service: PxeService, request: MutationRequest) -> Mapping[str
 async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
     """Waits for the node's agent to join; the window stays open meanwhile."""
     node = service.arm(request, confirmed=True)
-    joined = service.joined(request.node)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + request.timeout
+    joined, started = service.joined(request.node), service.now()
     try:
-        async with asyncio.timeout_at(end):
-            await joined.wait()
-        return {}
-    except TimeoutError:
+        while (left := service.patience(request, started)) > 0:
+            with contextlib.suppress(TimeoutError):  # then its patience is looked at again: steps have prolonged it
+                async with asyncio.timeout(left):
+                    await joined.wait()
+                    return {}
         raise OperationFailed(f"cannot boot {node.name}: {service.stalled(request)}",
-                              hint="the node's console and its history show how far it came") from None
+                              hint="the node's console and its history show how far it came")
     except asyncio.CancelledError:
-        if loop.time() > end - _ENGINE_FIRST_S:  # the engine's clock for the same time-out ran out a little earlier
+        if service.patience(request, started) <= _ENGINE_FIRST_S:  # the engine's clock for the same time-out ran out earlier
             service.stalled(request)
         raise
     finally:

@@ -24,6 +24,8 @@ from pxe.state import BootState
 from pxe.tftp_server import TftpServer
 from pxe.windows import Windows
 
+_EARLY_S = 0.5
+
 
 class PxeService(Service):
     """DHCP, TFTP, HTTP and router advertisements on one interface."""
@@ -149,6 +151,16 @@ class PxeService(Service):
     def disarm(self, request: MutationRequest) -> None:
         """Closes the window of this request's token; a later one stays open."""
         self._windows.disarm(request.node, str(request.params.get("token")))
+
+    def now(self) -> float:
+        """Seconds on the service's clock."""
+        return self._clock()
+
+    def patience(self, request: MutationRequest, started: float) -> float:
+        """For how many seconds more to wait for the node. A little less than the engine does, so that people read why the boot
+        stalled and not only that it took too long."""
+        early = min(_EARLY_S, request.timeout / 10)
+        return self._windows.deadline(request.node, started, request.timeout) - early - self._clock()
 
     def joined(self, node: str) -> asyncio.Event:
         """Is set when the head says that the node has joined."""

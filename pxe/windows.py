@@ -19,6 +19,8 @@ from layercake.kraken.errors import InputError
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{8,256}")
 _STEPS_KEPT = 64
 MAX_WINDOW_S = 86_400.0
+_STEP_PROLONGS_S = 60.0
+_PROLONGED_AT_MOST = 3.0
 
 
 class Step(enum.Enum):
@@ -142,6 +144,14 @@ class Windows:
         """Adds a step to the node's present boot; outside any boot it is dropped."""
         if (window := self._windows.get(node)) is not None:
             window.steps.append(StepSeen(step, now, done, dict(data)))
+
+    def deadline(self, node: str, started: float, timeout: float) -> float:
+        """Until when a wait that began at `started` goes on: each step prolongs it, as it does the engine's own deadline, so
+        that a slow boot that gets on is not cut off; but not for ever."""
+        window = self._windows.get(node)
+        if window is None or not window.steps:
+            return started + timeout
+        return min(started + _PROLONGED_AT_MOST * timeout, max(started + timeout, window.steps[-1].at + _STEP_PROLONGS_S))
 
     def why_stalled(self, node: str, waited: float, now: float) -> str:
         """The last step that was seen and what is missing since, as in "kernel sent 95 s ago, ..."."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -149,17 +150,19 @@ async def test_cancelling_an_old_wait_leaves_a_new_window_open(service: PxeServi
 
 @pytest.mark.parametrize(("steps", "text"), [
     ([], r"no DHCPDISCOVER seen in 0 s"),
-    ([(Step.OFFER, True)], r"DHCP offer sent 5 s ago, no boot program or script was asked for"),
-    ([(Step.NBP, True)], r"boot program sent 5 s ago, iPXE never asked for its script"),
-    ([(Step.SCRIPT, True)], r"boot script sent 5 s ago, the kernel was never fetched"),
-    ([(Step.KERNEL, False)], r"vmlinuz asked for 5 s ago, its transfer never ended"),
-    ([(Step.INITRD, True)], r"kernel and initramfs sent 5 s ago, the agent never joined"),
+    ([(Step.OFFER, True)], r"DHCP offer sent 65 s ago, no boot program or script was asked for"),
+    ([(Step.NBP, True)], r"boot program sent 65 s ago, iPXE never asked for its script"),
+    ([(Step.SCRIPT, True)], r"boot script sent 65 s ago, the kernel was never fetched"),
+    ([(Step.KERNEL, False)], r"vmlinuz asked for 65 s ago, its transfer never ended"),
+    ([(Step.INITRD, True)], r"kernel and initramfs sent 65 s ago, the agent never joined"),
 ])
 async def test_a_wait_that_runs_out_says_how_far_the_boot_came(
-        service: PxeService, make_request: Ask, link: FakeLink, clock: Any, steps: list[tuple[Step, bool]], text: str) -> None:
+        service: PxeService, make_request: Ask, link: FakeLink, monkeypatch: pytest.MonkeyPatch, steps: list[tuple[Step, bool]],
+        text: str) -> None:
+    monkeypatch.setattr(service, "_clock", time.monotonic)
     await service.mutate(make_request("boot-arm"))
     for step, done in steps:
-        service._windows.record(NODE, step, clock.now - 5, {"file": "vmlinuz"}, done=done)
+        service._windows.record(NODE, step, time.monotonic() - 65, {"file": "vmlinuz"}, done=done)
     with pytest.raises(OperationFailed, match="cannot boot n1: " + text):
         await service.mutate(make_request("boot-wait", timeout=0.01))
     assert [(e[1], e[3]) for e in link.events] == [("boot.stalled", "warning")]
@@ -219,6 +222,16 @@ def test_bad_settings_are_named(change: dict[str, Any], name: str) -> None:
     good = {"interface": "br0", "address": "10.99.0.1", "boot_dir": "/b", "head_url": "h", "sync_address": "s"}
     with pytest.raises(InputError, match=rf"pxe\.{name}"):
         from_mapping({**good, **change})
+
+
+def test_each_step_prolongs_the_wait_but_not_for_ever() -> None:
+    windows = Windows()
+    windows.arm("a", "token-token", 900.0, 0.0)
+    assert windows.deadline("a", 0.0, 180.0) == 180.0
+    assert windows.deadline("a", 0.0, 20.0) == 20.0
+    for at, until in ((100.0, 180.0), (170.0, 230.0), (229.0, 289.0), (530.0, 540.0)):
+        windows.record("a", Step.DISCOVER, at, {})
+        assert windows.deadline("a", 0.0, 180.0) == until
 
 
 def test_a_window_of_the_same_token_after_its_end_is_a_new_boot() -> None:
