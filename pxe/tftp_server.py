@@ -190,6 +190,6 @@ class TftpServer:
         asyncio.get_running_loop().remove_reader(live.sock.fileno())
         live.sock.close()
         phase = live.transfer.phase
-        self._counters[f"tftp.{phase.name.lower()}"] += 1
+        self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
         if phase is Phase.DONE:
             self._gate.nbp_ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)

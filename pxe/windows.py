@@ -149,9 +149,10 @@ class Windows:
         """Until when a wait that began at `started` goes on: each step prolongs it, as it does the engine's own deadline, so
         that a slow boot that gets on is not cut off; but not for ever."""
         window = self._windows.get(node)
-        if window is None or not window.steps:
+        done = [seen.at for seen in window.steps if seen.done] if window is not None else []
+        if not done:
             return started + timeout
-        return min(started + _PROLONGED_AT_MOST * timeout, max(started + timeout, window.steps[-1].at + _STEP_PROLONGS_S))
+        return min(started + _PROLONGED_AT_MOST * timeout, max(started + timeout, done[-1] + _STEP_PROLONGS_S))
 
     def why_stalled(self, node: str, waited: float, now: float) -> str:
         """The last step that was seen and what is missing since, as in "kernel sent 95 s ago, ..."."""

@@ -231,6 +231,7 @@ def test_each_step_prolongs_the_wait_but_not_for_ever() -> None:
     assert windows.deadline("a", 0.0, 20.0) == 20.0
     for at, until in ((100.0, 180.0), (170.0, 230.0), (229.0, 289.0), (530.0, 540.0)):
         windows.record("a", Step.DISCOVER, at, {})
+        windows.record("a", Step.KERNEL, at + 1, {}, done=False)  # begun is not got on
         assert windows.deadline("a", 0.0, 180.0) == until
 
 
