@@ -156,7 +156,7 @@ class _Turn:
             astray = self.astray(mutation)
             if self.reached(mutation):
                 self.complete(active)
-            elif astray and self.news:
+            elif astray:
                 if active.mine:
                     self.effects.append(Cancel(active.mutation, astray))
                 self.failed(astray)

@@ -24,8 +24,9 @@ from layercake.kraken.converge import (
     Tick,
 )
 from layercake.kraken.errors import DeclarationError
-from layercake.kraken.mutation import Where
+from layercake.kraken.mutation import Where, declare
 from layercake.kraken.planner import Planner
+from layercake.kraken.variables import Variable
 from tests.support import production
 from tests.support.machine import Machine
 
@@ -251,6 +252,22 @@ def test_no_chain_is_said_once_and_ends_by_itself(planner: Planner) -> None:
     assert m.post(Tick()) == () and m.node.wake == NEVER
     assert m.discover(busy="FREE")[-1] == Await("image-update", 310)
     assert m.discover(busy="BUSY")[-1] == NoChain() and m.active == ""
+
+
+def test_no_chain_is_said_again_for_another_goal(planner: Planner) -> None:
+    m = up(planner, **UP | {"image": "UPDATE", "busy": "BUSY"})
+    m.post(Tick())
+    assert m.post(DesiredChanged(production.off(planner))) == (NoChain(),)
+
+
+def test_discovery_of_two_variables_may_come_in_two_pieces() -> None:
+    p = Planner([declare("look", changes={"a": ("UNKNOWN", "OFF"), "b": ("UNKNOWN", "OFF")})],
+                [Variable(n, ("UNKNOWN", "OFF", "ON")) for n in "ab"])
+    m = Machine(p, p.layout.goal({"b": "OFF"}))
+    m.post(Tick())
+    m.discover(a="ON")
+    assert m.active == "look" and not m.of(Cancel)
+    assert Completed("look", 0.0) in m.discover(b="OFF")
 
 
 def test_head_awaits_the_node_with_a_deadline_and_puts_down_no_value(planner: Planner) -> None:

@@ -124,3 +124,22 @@ def test_cheapest_wins_over_shortest_and_ties_go_by_length_then_name() -> None:
     assert [m.name for m in planner.chain(0, both) or ()] == ["look", "peep"]
     costly = Planner([*steps[:2], declare("dear", changes={"lamp": ("OFF", "ON")}, cost=2), *steps[3:]], [LAMP, DOOR])
     assert [m.name for m in costly.chain(state, goal) or ()] == ["dear"]
+
+
+def test_a_variable_that_a_discovery_changes_is_no_condition_of_it() -> None:
+    """open-up finds out about the lamp by opening the door, so an open door cannot be what knowing the lamp depends on."""
+    steps = [declare("knock", changes={"door": ("UNKNOWN", "SHUT")}), declare("close", changes={"door": ("OPEN", "SHUT")}),
+             declare("open-up", changes={"door": ("SHUT", "OPEN"), "lamp": ("UNKNOWN", "ON")}),
+             declare("peep", changes={"lamp": ("UNKNOWN", "OFF")}, requires={"door": "SHUT"})]
+    planner = Planner(steps, [LAMP, DOOR])
+    assert planner.graph.knowable["lamp"] == {}
+    assert Planner([s for s in steps if s.name != "open-up"], [LAMP, DOOR]).graph.knowable["lamp"] == {"door": "SHUT"}
+
+
+def test_a_chain_begins_with_what_the_state_really_says() -> None:
+    """A lamp cannot be known behind an open door, so it has to be looked at again however it was put down."""
+    steps = [declare("knock", changes={"door": ("UNKNOWN", "SHUT")}), declare("close", changes={"door": ("OPEN", "SHUT")}),
+             declare("peep", changes={"lamp": ("UNKNOWN", "OFF")}, requires={"door": "SHUT"}), SWITCH]
+    planner = Planner(steps, [LAMP, DOOR])
+    chain = planner.chain(planner.layout.pack({"door": "OPEN", "lamp": "OFF"}), planner.layout.goal({"lamp": "ON"}))
+    assert [m.name for m in chain or ()] == ["close", "peep", "switch"]
