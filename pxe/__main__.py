@@ -3,4 +3,5 @@
 from layercake.moduleapi import client
 from pxe.service import PxeService
 
-client.main(PxeService)
+if __name__ == "__main__":
+    client.main(PxeService)
