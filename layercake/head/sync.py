@@ -106,7 +106,7 @@ class Sync:
         said = layout.unpack(datagram.state)
         run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
         values = {**_ALIVE, "run": run} | {k: said[k] for k in _FROM_NODE}
-        if record.value("run") in ("UNKNOWN", "ERROR") and run == "SYNC":
+        if record.value("run") != "SYNC" and run == "SYNC":
             self._store.event(record, "sync.attached", f"the agent speaks (from {address[0]})")
         moved = record.acked != datagram.cfg_revision
         record.acked = datagram.cfg_revision

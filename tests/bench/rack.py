@@ -26,7 +26,7 @@ from vrack.rack import Rack
 from tests.bench._history import boot_steps, median
 
 LIMIT_S = 400.0
-AT_INIT = "minos: init"
+AT_INIT = "init: Python"
 SCRIPT = """#!ipxe
 kernel http://10.99.0.1:8088/vmlinuz initrd=minos.img console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=10
 initrd --name minos.img http://10.99.0.1:8088/minos.img

@@ -82,7 +82,9 @@ class World:
         self.node(name).session = session
         return session
 
-    def hello(self, name: str, epoch: int | None = None, sequence: int | None = None, key: bytes | None = None, **values: str) -> bytes:
+    def hello(
+        self, name: str, epoch: int | None = None, sequence: int | None = None, key: bytes | None = None, **values: str
+    ) -> bytes:
         """A HELLO of a node that says it is in sync."""
         record = self.node(name)
         assert record.session is not None

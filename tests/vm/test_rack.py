@@ -28,7 +28,7 @@ def test_cold_boot_takes_every_step_and_records_it(site: Site) -> None:
         for kind in ("boot.discover-seen", "boot.script-sent", "boot.kernel-sent", "boot.initrd-sent", "node.joined",
                      "sync.attached", "image.started"):
             assert kind in seen, f"{name} has no {kind} in its history"
-    assert "minos: init" in site.rack.console(0)
+    assert "init: Python" in site.rack.console(0)
     assert "iPXE" in site.rack.console(1)
     assert "boot.nbp-sent" in kinds(site, "n1"), "OVMF's own PXE fetched a boot program by TFTP"
 
