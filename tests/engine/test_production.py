@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from layercake.head import modules
 from layercake.kraken.mutation import Mutation, Where
 from layercake.kraken.planner import Planner
+from layercake.node import main as node
 from tests.support import production
 
 COLD_BOOT = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
@@ -44,13 +47,22 @@ def test_the_page_and_this_copy_agree() -> None:
     assert table == {m.name: (m.changes, m.requires, m.excludes, m.where) for m in production.MUTATIONS}
 
 
-def test_the_services_declare_what_this_copy_says() -> None:
-    from layercake.head import modules
+def facts(mutations: Iterable[Mutation]) -> dict[str, tuple[object, ...]]:
+    """What decides about the graph."""
+    return {m.name: (m.changes, m.requires, m.excludes, m.where) for m in mutations}
 
-    def facts(m: Mutation) -> tuple[object, ...]:
-        return m.changes, m.requires, m.excludes, m.where, m.on_timeout
 
-    assert {m.name: facts(m) for m in modules.MUTATIONS} == {m.name: facts(m) for m in production.MUTATIONS}
+def test_the_head_declares_what_this_copy_says() -> None:
+    assert facts(modules.MUTATIONS) == facts(production.MUTATIONS)
+
+
+def test_nodes_declare_the_same_but_for_what_they_never_see_of_themselves() -> None:
+    """Head and node plan by the same rules, or each would wait for what the other never does."""
+    unseen = {"power-reset", "await-return"}
+    assert facts(node.MUTATIONS) == facts(m for m in production.MUTATIONS if m.name not in unseen)
+
+
+def test_variables_are_those_of_the_services() -> None:
     assert {v.name: v.values for v in modules.VARIABLES} == {v.name: v.values for v in production.VARIABLES}
 
 

@@ -216,6 +216,25 @@ def test_many_rolls_in_a_row_are_no_loop_when_each_is_wanted(planner: Planner) -
     assert m.node.quarantine is None
 
 
+def test_the_head_does_not_count_what_it_only_awaits(planner: Planner) -> None:
+    """Rolls that a node does by itself are its business; only its failures are the head's."""
+    m = Machine(planner, production.up(planner), **UP)
+    for _ in range(converge.ROUNDS_LIMIT * 2):
+        m.discover(image="UPDATE")
+        m.discover(image="ACTIVE")
+    assert m.node.quarantine is None and m.node.goal.met(m.node.state)
+
+
+def test_assumption_that_was_looked_up_is_none_any_more(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), **UP | {"run": "ERROR"})
+    m.post(Tick())
+    m.wake()
+    assert m.value("power") == "HANG"
+    m.discover(power="OFF")
+    m.discover(run="SYNC")
+    assert m.value("power") == "OFF" and m.value("run") == "UNKNOWN", "a late datagram does not undo what the BMC has said"
+
+
 def test_quarantine_stops_what_is_under_way(planner: Planner) -> None:
     m = used_up(planner)
     assert not m.of(Cancel) and m.node.active is None
