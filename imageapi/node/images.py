@@ -57,11 +57,13 @@ def never() -> bool:
 class Images:
     """The instances on this node and what is wanted of them."""
 
-    def __init__(self, files: Files, event: EventSink, *, clock: Callable[[], float] = boottime) -> None:
+    def __init__(self, files: Files, event: EventSink, *, clock: Callable[[], float] = boottime,
+                 changed: Callable[[], None] = lambda: None) -> None:
         self.files = files
         self.runtime = files.runtime
         self.event = event
         self.clock = clock
+        self.changed = changed  # called when a roll is done but not yet tidied up, so that nobody waits for that
         self.wanted: tuple[ImageSpec, ...] = ()
         self.wanted_at = clock()
         self.failure = NO_FAILURE
@@ -138,6 +140,8 @@ class Images:
                     instance.phase = Phase.RUNNING
                     self._watch(instance)
                     self.event("image.adopted", f"image {instance.spec.name} runs on as process {instance.process.pid}")
+                elif instance.phase is Phase.STOPPING:
+                    self._remove(instance.id, instance.process)
                 else:
                     self._ended(instance)
         self._collect()
@@ -253,23 +257,21 @@ class Images:
             self._counter += 1
             instance = Instance(instance_id(spec, self._counter), spec, Phase.PREPARING)
             self._save()
-        started = self.clock()
         try:
-            self.files.prepare(instance, interrupted)
+            took = self.files.prepare(instance, interrupted)
         except BaseException:
             self._remove(instance.id)
             raise
-        self.event("image.prepared", f"image {spec.name} is ready to start", "debug", image=spec.name, digest=spec.digest,
-                   seconds=round(self.clock() - started, 3))
+        self.event("image.prepared", f"image {spec.name} is ready to start", "debug", image=spec.name, digest=spec.digest, **took)
         return instance
 
     def _switch(self, old: list[Instance], fresh: list[Instance]) -> None:
         """Stops each old instance and starts its successor at once; then those that have none, either way."""
         pairs, rest = successors(old, fresh)
         for instance, successor in pairs:
-            running = instance.phase is Phase.RUNNING
+            running = self._stopping(instance)
             since = self.clock()
-            self._stop(instance)
+            self._stop(instance, running)
             if successor:
                 self._start(successor)
                 if running:
@@ -279,8 +281,12 @@ class Images:
                                gap_ms=round((now - since) * 1000, 1), total_s=round(now - self.wanted_at, 3))
         for instance in rest:
             self._start(instance)
+        with self._lock:
+            for instance in old:
+                self._instances.pop(instance.id, None)
+        self.changed()
         for instance in old:
-            self._remove(instance.id)
+            self._remove(instance.id, instance.process)
 
     def _start(self, instance: Instance) -> None:
         self.runtime.start(instance.id)
@@ -292,12 +298,17 @@ class Images:
                    digest=instance.spec.digest, pid=instance.process.pid, total_s=round(self.clock() - self.wanted_at, 3))
         self._watch(instance)
 
-    def _stop(self, instance: Instance) -> None:
+    def _stopping(self, instance: Instance) -> bool:
+        """From now on, the end of this instance is no surprise. Returns whether it runs."""
         with self._lock:
             was = instance.phase
             instance.phase = Phase.STOPPING
+            self.files.save(instance)
         self._unwatch(instance.id)
-        if was is not Phase.RUNNING:
+        return was is Phase.RUNNING
+
+    def _stop(self, instance: Instance, running: bool) -> None:
+        if not running:
             return
         by_itself = self.runtime.stop(instance.process, instance.spec.container)
         if not by_itself:
@@ -309,8 +320,8 @@ class Images:
         """Ends every instance and forgets the failures: nothing is wanted to run now. Returns the state."""
         gone = self.instances()
         for instance in gone:
-            self._stop(instance)
-            self._remove(instance.id)
+            self._stop(instance, self._stopping(instance))
+            self._remove(instance.id, instance.process)
             self.event("image.stopped", f"image {instance.spec.name} stopped", image=instance.spec.name)
         self.clear()
         self._collect()
@@ -322,10 +333,10 @@ class Images:
             if instance.phase is Phase.PREPARED:
                 self._remove(instance.id)
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str, process: Process | None = None) -> None:
         """Takes an instance away. What cannot be removed now is told, and tried again when the agent starts anew."""
         try:
-            clean = self.files.remove(name)
+            clean = self.files.remove(name, process)
         except (LayercakeError, OSError) as error:
             self.event("image.remains", f"cannot remove all of {name}: {error}", "error")
             clean = True

@@ -83,7 +83,7 @@ def make(config: Config, *, cgroup: str = "layercake") -> Agent:
     config.run.mkdir(parents=True, exist_ok=True)
     agent = Agent(config, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                   clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME), wall=time.time, jitter=jitter)
-    images = AgentImages(Files(config.run, Runtime(config.run, parent=cgroup), open_url), agent.event)
+    images = AgentImages(Files(config.run, Runtime(config.run, parent=cgroup), open_url), agent.event, changed=agent.look)
     agent.use(images, handlers(images, config.run))
     return agent
 

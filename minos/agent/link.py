@@ -20,6 +20,8 @@ from minos.agent.state import Config, Session, parse_join
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 10.0
 REFUSED_WAIT = 60.0
+EVENT_DELAY = 0.25
+"""Seconds that events are gathered for; short beside what a person notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class Link:
         with self._changed:
             while not (self._pull or self._answers or len(self.events)):
                 self._changed.wait()
+            # Events come in bursts, in the middle of a roll: one request for all, a little later, off its critical path.
+            self._changed.wait_for(lambda: self._pull or bool(self._answers), EVENT_DELAY)
 
     def _work(self) -> None:
         """One round of what is to be done. What fails stays to be done."""

@@ -31,6 +31,10 @@ ALIVE = {"power": "ON", "boot": "INIT", "run": "SYNC"}
 """What an agent that has joined knows without looking."""
 
 
+class Look:
+    """The images are in another state."""
+
+
 class NodeImages(Protocol):
     """The images, as the agent sees them (imageapi.node.images, adapted in layercake/node/main.py)."""
 
@@ -66,7 +70,7 @@ class Agent:
         self._say = say
         self._clock, self._clock_ns, self._jitter = clock, clock_ns, jitter
         self._file = SessionFile(config.run)
-        self._inbox: queue.SimpleQueue[Message | Done] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Message | Done | Look] = queue.SimpleQueue()
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -99,7 +103,11 @@ class Agent:
             self._say(f"agent: {text.splitlines()[0]}")
         self.link.events(kind, text, severity, **data)
 
-    def post(self, message: Message | Done) -> None:
+    def look(self) -> None:
+        """Asks the loop to look at the images; from any thread."""
+        self.post(Look())
+
+    def post(self, message: Message | Done | Look) -> None:
         """Hands something to the loop; from any thread."""
         self._inbox.put(message)
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop as well
@@ -154,7 +162,7 @@ class Agent:
             wait = min(wait, self._machine.wake - now, self._timer.due - now)
         return max(0.0, wait)
 
-    def _take(self, message: Message | Done) -> None:
+    def _take(self, message: Message | Done | Look) -> None:
         if isinstance(message, Joined):
             self._say(f"agent: joined, session {message.session.number}")
             self._file.save(self.config, message.session)
@@ -163,6 +171,9 @@ class Agent:
             self._desired(message.desired)
         elif isinstance(message, Trouble):
             self._say(f"agent: {message.text}")
+        elif isinstance(message, Look):
+            if self._machine is not None:
+                self._look_at_images(self._machine)
         elif self._machine is not None and self._worker is not None:
             job = message.job
             if job is self._worker.current:

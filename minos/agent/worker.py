@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -66,4 +65,6 @@ class Worker:
         except LayercakeError as error:
             return Done(job, {}, str(error))
         except Exception as error:  # noqa: BLE001 (a programmer's mistake must not end the thread; it is reported in full)
+            import traceback  # only now: it is slow to import, and this should never happen
+
             return Done(job, {}, f"{error!r}\n{traceback.format_exc(limit=-6)}")

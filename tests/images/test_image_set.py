@@ -357,11 +357,11 @@ def mounts_under(run: Path) -> list[str]:
 
 
 def open_handles() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def assert_clean(node: Node, run: Path, mounts: set[str], loops: set[str]) -> None:
-    assert set(mount_points()) == mounts
+    assert set(mount_points()) <= mounts  # others on this machine may take their own away
     assert used_loops() == loops
     assert list((run / "containers").iterdir()) == []
     assert list((run / "images").iterdir()) == []

@@ -39,8 +39,8 @@ class Rig:
     def start(self, token: str = "good-token") -> None:
         (self.directory / "token").write_text(token)
         head = self.head
-        command = START.format(root=ROOT, run=self.run, url=head.url, ca=head.authority, node=head.node, token=self.directory / "token",
-                               sync=head.sync, cgroup=self.cgroup)
+        command = START.format(root=ROOT, run=self.run, url=head.url, ca=head.authority, node=head.node, sync=head.sync,
+                               token=self.directory / "token", cgroup=self.cgroup)
         log = (self.directory / "agent.log").open("ab")
         self.process = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", command], stdout=log, stderr=log,
                                         start_new_session=True)
@@ -200,7 +200,7 @@ def test_digest_mismatch_ends_fatal_and_a_new_image_recovers(rig: Rig, images: d
     head.document = {"revision": 3, "goal": UP, "images": [bad], "requests": []}
     rig.start()
     head.wait(lambda: head.state().get("image") == "FATAL", 60)
-    assert head.kinds().count("image.digest-mismatch") == 3
+    head.wait(lambda: head.kinds().count("image.digest-mismatch") == 3)
     head.want([images["one"]])
     head.wait_for(image="ACTIVE")
 

@@ -32,8 +32,8 @@ class Machine:
         self.console_file = directory / "console.log"
         append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
         append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
-        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512", "-display", "none",
-                   "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}", "-netdev", "user,id=n0",
+        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512", "-display",
+                   "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}", "-netdev", "user,id=n0",
                    "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=", "-kernel", str(kernel), "-initrd", str(initramfs),
                    "-append", append]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -120,4 +120,5 @@ def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: t
 
 def test_digest_of_the_store_is_that_of_the_file(tmp_path: Path) -> None:
     path = build_plain_image(tmp_path / "plain.squashfs", "x")
-    assert ImageStore(tmp_path / "s").add(path, "x", {}).digest == "blake2b:" + hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
+    expected = hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
+    assert ImageStore(tmp_path / "s").add(path, "x", {}).digest == f"blake2b:{expected}"
