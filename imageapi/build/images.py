@@ -1,0 +1,125 @@
+"""Two small system images, for the demo, the tests, and as an example of what an image needs.
+
+The plain one is a single static program and a script; the systemd one is a minimal Debian whose first service says on
+the console that the system is up, and which version of the image it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from imageapi.build.squash import run, squash
+from layercake.kraken.errors import OperationFailed
+
+PLAIN_INIT = """#!/bin/sh
+# PID 1: says what it is, then a line each second; ends at once when it is asked to.
+trap 'echo "@MARKER@ ends"; exit 0' TERM
+echo "@MARKER@ starts"
+n=0
+while :; do
+    n=$((n + 1))
+    echo "@MARKER@ line $n"
+    sleep 1 &
+    wait $!
+done
+"""
+
+REPORT_UNIT = """[Unit]
+Description=Says on the console that the system is up
+After=multi-user.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/lib/layercake/report
+"""
+
+REPORT = """#!/bin/sh
+text="LAYERCAKE-IMAGE version=@MARKER@ multi-user reached on $(cat /proc/sys/kernel/hostname), uptime $(cut -d' ' -f1 /proc/uptime) s"
+echo "$text"
+[ -w /dev/console ] && echo "$text" > /dev/console
+exit 0
+"""
+
+JOURNALD = """[Journal]
+Storage=volatile
+RuntimeMaxUse=8M
+"""
+
+NOT_NEEDED = ("usr/share/man", "usr/share/doc", "usr/share/locale", "usr/share/info", "usr/share/lintian", "usr/share/zoneinfo",
+              "usr/share/bash-completion", "usr/lib/x86_64-linux-gnu/gconv", "var/lib/apt/lists", "var/cache/apt", "var/log")
+MASKED = ("console-getty.service", "getty.target", "systemd-logind.service", "apt-daily.timer", "apt-daily-upgrade.timer",
+          "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "systemd-firstboot.service", "systemd-udev-trigger.service",
+          "systemd-remount-fs.service", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount",
+          "dev-hugepages.mount", "systemd-update-utmp.service", "systemd-update-utmp-runlevel.service",
+          "modprobe@.service", "proc-sys-fs-binfmt_misc.automount", "sys-fs-fuse-connections.mount", "systemd-pstore.service",
+          "systemd-sysusers.service", "e2scrub_reap.service", "systemd-boot-system-token.service")
+PACKAGES = ("systemd", "systemd-sysv", "dbus")
+
+
+def build_plain_image(out: Path, marker: str, *, script: str = PLAIN_INIT) -> Path:
+    """An image of busybox and one script, about 1 MB. `marker` is in every line that it prints. Raises OperationFailed."""
+    busybox = shutil.which("busybox")
+    if not busybox:
+        raise OperationFailed("cannot build the plain image: busybox is not installed", hint="apt-get install busybox-static")
+    with tempfile.TemporaryDirectory(prefix="image-") as scratch:
+        tree = Path(scratch) / "tree"
+        for directory in ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "var"):
+            (tree / directory).mkdir(parents=True)
+        (tree / "tmp").chmod(0o1777)
+        shutil.copy(busybox, tree / "bin/busybox")
+        for applet in ("sh", "cat", "echo", "sleep", "ps", "kill", "ls", "true", "false", "hostname", "mount"):
+            (tree / "bin" / applet).symlink_to("busybox")
+        _write(tree / "init", script.replace("@MARKER@", marker), 0o755)
+        return squash(tree, out)
+
+
+def build_systemd_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
+    """A minimal Debian with systemd. Must run as root; the base is made once and kept in the cache. Raises OperationFailed."""
+    base = _systemd_base(cache, suite)
+    with tempfile.TemporaryDirectory(prefix="image-") as scratch:
+        tree = Path(scratch) / "tree"
+        tree.mkdir(mode=0o755)
+        run(["tar", "-xpf", str(base), "-C", str(tree), "--numeric-owner"], "unpack the systemd image", "tar")
+        for name in NOT_NEEDED:
+            shutil.rmtree(tree / name, ignore_errors=True)
+        (tree / "var/log").mkdir(mode=0o755)
+        units = tree / "etc/systemd/system"
+        for unit in MASKED:
+            (units / unit).unlink(missing_ok=True)
+            (units / unit).symlink_to("/dev/null")
+        _write(units / "layercake-report.service", REPORT_UNIT)
+        wants = units / "graphical.target.wants"
+        wants.mkdir(parents=True, exist_ok=True)
+        (wants / "layercake-report.service").symlink_to("../layercake-report.service")
+        _write(tree / "usr/lib/layercake/report", REPORT.replace("@MARKER@", version), 0o755)
+        _write(tree / "etc/systemd/journald.conf.d/layercake.conf", JOURNALD)
+        _write(tree / "etc/layercake-image", f"{version}\n")
+        _write(tree / "etc/machine-id", "")
+        (tree / "etc/hostname").unlink(missing_ok=True)  # the node's name is the container's
+        (tree / "etc/resolv.conf").unlink(missing_ok=True)
+        _write(tree / "etc/resolv.conf", "")
+        return squash(tree, out)
+
+
+def _systemd_base(cache: Path, suite: str) -> Path:
+    """The untouched base as a tar file."""
+    cache.mkdir(parents=True, exist_ok=True)
+    base = cache / f"systemd-{suite}.tar"
+    if not base.exists():
+        partial = cache / f"partial-systemd-{suite}.tar"
+        excludes = [f"--dpkgopt=path-exclude=/{name}/*" for name in NOT_NEEDED[:5]]
+        run(["mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(PACKAGES)}", *excludes, suite, str(partial)],
+            "build the systemd image", "mmdebstrap",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"})
+        partial.replace(base)
+    return base
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(mode)

@@ -1,0 +1,221 @@
+"""The minOS initramfs: what goes in, in which part, and how it is packed.
+
+Each part is an archive of its own, compressed on its own; the kernel unpacks one after the other. So the sizes by part
+are exact, the parts are compressed side by side, and a site's own files (the head's CA) are a small archive at the end:
+the big part is the same for all sites.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from layercake.kraken.errors import InputError, OperationFailed
+from minos.build import cpio, kernel, python
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main")
+CA_PATH = "etc/layercake/ca.pem"
+APPLETS = ("sh ash cat ls cp mv rm mkdir rmdir ln ps top kill ip ping mount umount losetup dmesg free df du grep sed awk head tail "
+           "less vi wget nc hostname uname uptime date sleep echo env id find lsmod insmod rmmod modprobe poweroff reboot sync stat "
+           "md5sum sha256sum hexdump strings tar gzip zcat chroot nsenter unshare setsid stty reset clear watch which xargs sort wc").split()
+LIMIT = 10 * 1000 * 1000
+COMPRESSORS: Mapping[str, tuple[str, ...]] = {
+    "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
+    "xz": ("xz", "-9e", "--check=crc32", "-c"),
+    "none": ("cat",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """What to build. `modules` are loaded besides the base ones; `ca` is the head's certificate authority."""
+
+    out: Path
+    cache: Path
+    ca: Path | None = None
+    kernel_package: str = "linux-image-cloud-amd64"
+    modules: tuple[str, ...] = ()
+    compression: str = "zstd"
+    python: Path = Path("/usr/bin/python3.11")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part's size in bytes: as files, and as it ships."""
+
+    raw: int
+    packed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What was built. `initramfs_bytes` is the whole file, without the kernel."""
+
+    vmlinuz: Path
+    image: Path
+    kernel_release: str
+    initramfs_bytes: int
+    kernel_bytes: int
+    parts: Mapping[str, Part]
+    compression: str
+    modules: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, object]:
+        """The content of minos.json."""
+        return {
+            "initramfs_bytes": self.initramfs_bytes, "kernel_bytes": self.kernel_bytes, "kernel_release": self.kernel_release,
+            "compression": self.compression, "modules": list(self.modules),
+            "parts": {name: {"bytes": part.packed, "unpacked": part.raw} for name, part in self.parts.items()},
+        }
+
+
+def _file(source: Path, mode: int = 0o644) -> cpio.Entry:
+    return cpio.regular(source.read_bytes(), mode)
+
+
+def _tool(name: str, package: str) -> Path:
+    found = shutil.which(name)
+    if not found:
+        raise InputError(f"cannot build minOS: {name} is not installed", hint=f"apt-get install {package}")
+    return Path(found)
+
+
+def _base() -> dict[str, cpio.Entry]:
+    """Directories, busybox with its applets, and the files without which tools complain."""
+    entries = {name: cpio.directory() for name in
+               ("dev", "proc", "sys", "run", "mnt", "root", "var", "usr/bin", "usr/lib", "usr/lib64", "etc/layercake")}
+    entries["tmp"] = cpio.directory(0o1777)
+    entries |= {name: cpio.symlink(f"usr/{target}") for name, target in
+                (("bin", "bin"), ("sbin", "bin"), ("lib", "lib"), ("lib64", "lib64"))}
+    entries["usr/sbin"] = cpio.symlink("bin")
+    entries["dev/console"] = cpio.character_device(5, 1)
+    entries["dev/null"] = cpio.character_device(1, 3, 0o666)
+    entries["usr/bin/busybox"] = _file(_tool("busybox", "busybox-static"), 0o755)
+    entries |= {f"usr/bin/{applet}": cpio.symlink("busybox") for applet in APPLETS}
+    entries["etc/passwd"] = cpio.regular(b"root:x:0:0:root:/root:/bin/sh\n")
+    entries["etc/group"] = cpio.regular(b"root:x:0:\ntty:x:5:\n")
+    return entries
+
+
+def _binaries(sources: Mapping[str, Path], already: set[str]) -> dict[str, cpio.Entry]:
+    """Binaries and the libraries they need; libraries that an earlier part holds are left out, and noted in `already`."""
+    entries = {path: _file(source, 0o755) for path, source in sources.items()}
+    for path, file in python.libraries(sources.values()).items():
+        inside = path.lstrip("/")
+        inside = inside if inside.startswith("usr/") else f"usr/{inside}"
+        if inside not in already:
+            already.add(inside)
+            entries[inside] = _file(file, 0o755)
+    return entries
+
+
+def _is_tls(module: python.Module) -> bool:
+    return module.name in ("_ssl", "_hashlib")
+
+
+def collect(options: BuildOptions, found: kernel.Kernel) -> tuple[dict[str, dict[str, cpio.Entry]], tuple[str, ...]]:
+    """The parts as {name: {path: entry}}, and the kernel modules in load order."""
+    number = python.version(options.python)
+    library = f"usr/lib/python{number}"
+    closure = python.closure(options.python, ROOT, ENTRIES)
+    have: set[str] = set()
+    parts = {"base": _base()}
+    parts["python"] = _binaries({f"usr/bin/{options.python.name}": options.python.resolve()}
+                                | {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}, have)
+    parts["stdlib"] = {f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(python.archive(options.python, closure.stdlib))}
+    parts["tls"] = _binaries({f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}, have)
+    parts["crun"] = _binaries({"usr/bin/crun": _tool("crun", "crun").resolve()}, have)
+    modules = kernel.select(found, (*kernel.BASE_MODULES, *options.modules))
+    parts["modules"] = {f"usr/lib/minos/modules/{name}.ko": cpio.regular(image) for name, image in modules.items()}
+    parts["modules"]["usr/lib/minos/modules/load"] = cpio.regular("".join(f"{name}\n" for name in modules).encode())
+    shebang = f"#!/usr/bin/{options.python.name} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
+    parts["layercake"] = {
+        "usr/lib/minos.zip": cpio.regular(python.archive(options.python, closure.own)),
+        "init": cpio.regular(f"{shebang}from minos.init import main\nmain()\n".encode(), 0o755),
+        "usr/bin/layercake-busy": cpio.regular(b'#!/bin/sh\n' + BUSY_SCRIPT.encode(), 0o755),
+    }
+    return parts, tuple(modules)
+
+
+BUSY_SCRIPT = """# layercake-busy busy|free : says whether this node does work that must not be interrupted.
+case "$1" in
+busy) : > /run/layercake/busy ;;
+free) rm -f /run/layercake/busy ;;
+*) echo "usage: layercake-busy busy|free" >&2; exit 2 ;;
+esac
+"""
+
+
+def compress(data: bytes, compression: str) -> bytes:
+    """One archive compressed. Single-threaded, because the output of parallel compressors depends on the machine."""
+    if compression not in COMPRESSORS:
+        raise InputError(f"cannot compress with {compression!r}: choose one of {', '.join(COMPRESSORS)}")
+    command = COMPRESSORS[compression]
+    if not shutil.which(command[0]):
+        raise InputError(f"cannot build minOS: {command[0]} is not installed", hint=f"apt-get install {command[0]}")
+    done = subprocess.run(command, input=data, capture_output=True)
+    if done.returncode:
+        raise OperationFailed(f"cannot compress the initramfs: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return done.stdout + b"\0" * (-len(done.stdout) % 4)
+
+
+def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
+    """Builds vmlinuz, minos.img and minos.json in options.out. Raises LayercakeError with what is missing."""
+    say(f"kernel package {options.kernel_package}")
+    found = kernel.unpack(kernel.fetch(options.kernel_package, options.cache))
+    say(f"kernel {found.release}")
+    parts, modules = collect(options, found)
+    archives = {name: cpio.archive(entries) for name, entries in parts.items()}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        packed = dict(zip(archives, pool.map(lambda data: compress(data, options.compression), archives.values()), strict=True))
+    options.out.mkdir(parents=True, exist_ok=True)
+    vmlinuz, image = options.out / "vmlinuz", options.out / "minos.img"
+    _replace(vmlinuz, found.image.read_bytes())
+    whole = b"".join(packed.values())
+    if options.ca:
+        if b"BEGIN CERTIFICATE" not in options.ca.read_bytes():
+            raise InputError(f"cannot ship {options.ca}: it holds no PEM certificate")
+        site = cpio.archive({CA_PATH: _file(options.ca)})
+        packed["site"], archives["site"] = site, site
+        whole += site
+    _replace(image, whole)
+    result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size,
+                         {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}, options.compression, modules)
+    _replace(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n")
+    return result
+
+
+def append_files(base: Path, files: Mapping[str, bytes], out: Path) -> None:
+    """Writes `base` with one more archive behind it, holding {path in the initramfs: content}.
+
+    Not compressed: the kernel wants such an archive at a multiple of 4 bytes, which zero bytes fill.
+    """
+    data = base.read_bytes()
+    extra = cpio.archive({path.lstrip("/"): cpio.regular(content) for path, content in files.items()})
+    _replace(out, data + b"\0" * (-len(data) % 4) + extra)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes a file in one step: a half-written initramfs must never be served."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def table(result: BuildResult) -> str:
+    """What takes the space, for people."""
+    lines = [f"{'part':<12}{'unpacked':>12}{'packed':>12}"]
+    lines += [f"{name:<12}{part.raw:>12,}{part.packed:>12,}" for name, part in
+              sorted(result.parts.items(), key=lambda item: -item[1].packed)]
+    raw = sum(part.raw for part in result.parts.values())
+    lines += [f"{'minos.img':<12}{raw:>12,}{result.initramfs_bytes:>12,}", f"{'vmlinuz':<12}{'':>12}{result.kernel_bytes:>12,}"]
+    if result.initramfs_bytes > LIMIT:
+        lines.append(f"minos.img is over the aim of {LIMIT:,} bytes")
+    return "\n".join(lines)
