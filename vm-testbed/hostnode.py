@@ -1,0 +1,103 @@
+"""A pretended node on this machine: a real agent under its real supervisor, in a mount and a network namespace of its own.
+
+Each has a veth to the head's namespace, no power and no firmware: the caller gives it the token that a boot would.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = "/usr/bin/python3.11"
+_START = """mount -t cgroup2 none /sys/fs/cgroup && mkdir -p {run} && mount -t tmpfs none {run} &&
+cp {token} {run}/token && cd {root} &&
+exec {python} -sSB -m minos.supervisor --run {run} --stop-containers -- --head {head} --ca {ca} --node {node} \
+  --token-file {run}/token --run {run} --sync {sync} --name {name} --cgroup {cgroup}"""
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+class HeadNamespace:
+    """The head's side: a namespace with a bridge that has `address`."""
+
+    def __init__(self, address: str = "10.97.0.1") -> None:
+        self.name = f"lch-{secrets.token_hex(3)}"
+        self.address = address
+
+    def up(self) -> None:
+        """Makes it."""
+        _ip("netns", "add", self.name)
+        _ip("-n", self.name, "link", "set", "lo", "up")
+        _ip("-n", self.name, "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0")
+        _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "br0")
+        _ip("-n", self.name, "link", "set", "br0", "up")
+
+    def down(self) -> None:
+        """Removes it."""
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+
+
+class HostNode:
+    """One pretended node, with the last byte of its address as `number`."""
+
+    def __init__(self, head: HeadNamespace, name: str, number: int, directory: Path) -> None:
+        self.name = name
+        self.ip = f"{head.address.rsplit('.', 1)[0]}.{number}"
+        self.namespace = f"lcn-{secrets.token_hex(3)}"
+        self.directory = directory
+        self._head = head
+        self._process: subprocess.Popen[Any] | None = None
+
+    def start(self, node: str, token: str, head_url: str, ca: Path, sync: str) -> None:
+        """Makes the namespaces and starts the agent."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        peer, inner = f"v{self.namespace[4:]}", "eth0"
+        _ip("netns", "add", self.namespace)
+        _ip("-n", self.namespace, "link", "set", "lo", "up")
+        _ip("-n", self._head.name, "link", "add", peer, "type", "veth", "peer", "name", inner, "netns", self.namespace)
+        _ip("-n", self._head.name, "link", "set", peer, "master", "br0", "up")
+        _ip("-n", self.namespace, "addr", "add", f"{self.ip}/24", "dev", inner)
+        _ip("-n", self.namespace, "link", "set", inner, "up")
+        token_file = self.directory / "token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(token)
+        command = _START.format(root=ROOT, run=self.directory / "run", python=PYTHON, head=head_url, ca=ca, node=node, sync=sync,
+                                name=self.name, token=token_file, cgroup=self.namespace)
+        with (self.directory / "agent.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "--propagation", "private", "sh", "-c", command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )
+
+    def log(self) -> str:
+        """What the agent has said."""
+        return (self.directory / "agent.log").read_text(errors="replace")
+
+    def rss_kb(self) -> int:
+        """Resident memory of the agent's process, in kB."""
+        if self._process is None:
+            return 0
+        pid = (Path(f"/proc/{self._process.pid}/root") / str(self.directory / "run" / "agent.pid").lstrip("/")).read_text().strip()
+        status = Path(f"/proc/{pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def stop(self) -> None:
+        """Ends the agent and its containers, and removes the namespace."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
+            end = time.monotonic() + 15
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
