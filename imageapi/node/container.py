@@ -23,6 +23,7 @@ LOG_LIMIT = 4 << 20
 LOG_KEEP = 1 << 20
 STATUS_WAIT = 2.0
 KILL_WAIT = 10.0
+HANDLER_POLL = 0.05
 CGROUPS = Path("/sys/fs/cgroup")
 SYSTEMD_HALT = signal.SIGRTMIN + 3
 """systemd(1): halts the machine; in a container, it ends cleanly."""
@@ -51,6 +52,16 @@ def start_time(pid: int) -> int:
 def alive(process: Process) -> bool:
     """Whether it is still the same process, and running."""
     return process.pid > 0 and start_time(process.pid) == process.started != 0
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal (SigCgt of proc(5))."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    mask = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def open_pidfd(process: Process) -> int:
@@ -166,8 +177,7 @@ class Runtime:
         if handle < 0:
             return True
         try:
-            signal.pidfd_send_signal(handle, SYSTEMD_HALT if spec.systemd else signal.SIGTERM)
-            if wait(handle, spec.stop_timeout_s):
+            if self._ask_to_end(process, handle, SYSTEMD_HALT if spec.systemd else signal.SIGTERM, spec.stop_timeout_s):
                 return True
             signal.pidfd_send_signal(handle, signal.SIGKILL)
             if not wait(handle, KILL_WAIT):
@@ -178,6 +188,23 @@ class Runtime:
             return True
         finally:
             os.close(handle)
+
+    @staticmethod
+    def _ask_to_end(process: Process, handle: int, number: int, timeout: float) -> bool:
+        """Sends a signal and waits for the end.
+
+        The kernel drops signals to the init of a pid namespace that it has no handler for: one that was only just started
+        would not hear. So the signal is sent again once there is a handler.
+        """
+        deadline = time.monotonic() + timeout
+        while not catches(process.pid, number):
+            signal.pidfd_send_signal(handle, number)
+            if wait(handle, min(HANDLER_POLL, max(0.0, deadline - time.monotonic()))):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+        signal.pidfd_send_signal(handle, number)
+        return wait(handle, max(0.0, deadline - time.monotonic()))
 
     def delete(self, instance: str, process: Process | None = None) -> None:
         """Removes what crun keeps of a container, and its cgroup with all below. A container that crun does not know is fine.
