@@ -37,7 +37,9 @@ ExecStart=/usr/lib/layercake/report
 """
 
 REPORT = """#!/bin/sh
-text="LAYERCAKE-IMAGE version=@MARKER@ multi-user reached on $(cat /proc/sys/kernel/hostname), uptime $(cut -d' ' -f1 /proc/uptime) s"
+read -r uptime rest < /proc/uptime
+read -r name < /proc/sys/kernel/hostname
+text="LAYERCAKE-IMAGE version=@MARKER@ multi-user reached on $name, uptime $uptime s"
 echo "$text"
 [ -w /dev/console ] && echo "$text" > /dev/console
 exit 0

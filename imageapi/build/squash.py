@@ -20,11 +20,11 @@ def run(command: Sequence[str], what: str, package: str, env: dict[str, str] | N
 
 
 def squash(tree: Path, out: Path, *, level: int = 9) -> Path:
-    """Packs a tree with zstd. Reproducible: times are 0; owners are kept, because a system image needs them."""
+    """Packs a tree with zstd. Reproducible: times are 0; owners and attributes are kept, a system image needs them."""
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
     partial.unlink(missing_ok=True)
-    run(["mksquashfs", str(tree), str(partial), "-noappend", "-quiet", "-no-progress", "-no-xattrs", "-mkfs-time", "0", "-all-time", "0",
+    run(["mksquashfs", str(tree), str(partial), "-noappend", "-quiet", "-no-progress", "-mkfs-time", "0", "-all-time", "0",
          "-comp", "zstd", "-Xcompression-level", str(level)],
         f"pack {out.name}", "squashfs-tools", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
     partial.replace(out)

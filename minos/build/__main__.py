@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/layercake")
     parser.add_argument("--ca", type=Path, help="the head's certificate authority, PEM")
     parser.add_argument("--kernel-package", default="linux-image-cloud-amd64")
-    parser.add_argument("--modules", default="", help="more kernel modules, comma separated; 'server' stands for common network cards")
+    parser.add_argument("--modules", default="", help="more kernel modules, comma separated; 'server' means common network cards")
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3.11"))
     given = parser.parse_args(arguments)

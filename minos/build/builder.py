@@ -22,9 +22,13 @@ from minos.build import cpio, kernel, python
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main")
 CA_PATH = "etc/layercake/ca.pem"
-APPLETS = ("sh ash cat ls cp mv rm mkdir rmdir ln ps top kill ip ping mount umount losetup dmesg free df du grep sed awk head tail "
-           "less vi wget nc hostname uname uptime date sleep echo env id find lsmod insmod rmmod modprobe poweroff reboot sync stat "
-           "md5sum sha256sum hexdump strings tar gzip zcat chroot nsenter unshare setsid stty reset clear watch which xargs sort wc").split()
+APPLETS = (
+    "sh", "ash", "cat", "ls", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "ps", "top", "kill", "ip", "ping", "mount", "umount",
+    "losetup", "dmesg", "free", "df", "du", "grep", "sed", "awk", "head", "tail", "less", "vi", "wget", "nc", "hostname", "uname",
+    "uptime", "date", "sleep", "echo", "env", "id", "find", "lsmod", "insmod", "rmmod", "modprobe", "poweroff", "reboot", "sync",
+    "stat", "md5sum", "sha256sum", "hexdump", "strings", "tar", "gzip", "zcat", "chroot", "nsenter", "unshare", "setsid", "stty",
+    "reset", "clear", "watch", "which", "xargs", "sort", "wc",
+)
 LIMIT = 10 * 1000 * 1000
 COMPRESSORS: Mapping[str, tuple[str, ...]] = {
     "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
@@ -127,8 +131,8 @@ def collect(options: BuildOptions, found: kernel.Kernel) -> tuple[dict[str, dict
     closure = python.closure(options.python, ROOT, ENTRIES)
     have: set[str] = set()
     parts = {"base": _base()}
-    parts["python"] = _binaries({f"usr/bin/{options.python.name}": options.python.resolve()}
-                                | {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}, have)
+    plain = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}
+    parts["python"] = _binaries({f"usr/bin/{options.python.name}": options.python.resolve(), **plain}, have)
     parts["stdlib"] = {f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(python.archive(options.python, closure.stdlib))}
     parts["tls"] = _binaries({f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}, have)
     parts["crun"] = _binaries({"usr/bin/crun": _tool("crun", "crun").resolve()}, have)
@@ -168,6 +172,7 @@ def compress(data: bytes, compression: str) -> bytes:
 
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
     """Builds vmlinuz, minos.img and minos.json in options.out. Raises LayercakeError with what is missing."""
+    _check_authority(options.ca)
     say(f"kernel package {options.kernel_package}")
     found = kernel.unpack(kernel.fetch(options.kernel_package, options.cache))
     say(f"kernel {found.release}")
@@ -180,16 +185,26 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     _replace(vmlinuz, found.image.read_bytes())
     whole = b"".join(packed.values())
     if options.ca:
-        if b"BEGIN CERTIFICATE" not in options.ca.read_bytes():
-            raise InputError(f"cannot ship {options.ca}: it holds no PEM certificate")
         site = cpio.archive({CA_PATH: _file(options.ca)})
         packed["site"], archives["site"] = site, site
         whole += site
     _replace(image, whole)
-    result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size,
-                         {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}, options.compression, modules)
+    sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
+    result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules)
     _replace(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n")
     return result
+
+
+def _check_authority(path: Path | None) -> None:
+    """Says what is wrong before anything long is begun."""
+    if path is None:
+        return
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot ship {path}: {error.strerror}") from None
+    if b"BEGIN CERTIFICATE" not in text:
+        raise InputError(f"cannot ship {path}: it holds no PEM certificate")
 
 
 def append_files(base: Path, files: Mapping[str, bytes], out: Path) -> None:

@@ -117,7 +117,11 @@ def modinfo(image: bytes) -> dict[str, list[str]]:
 
 
 def select(kernel: Kernel, wanted: Iterable[str]) -> dict[str, bytes]:
-    """The wanted modules and all they depend on, {name: stripped image}, in the order to load them in."""
+    """The wanted modules and all they depend on, {name: image}, in the order to load them in.
+
+    They ship as they come: Debian's hold no debug symbols, and any change would break the signatures that a node under
+    Secure Boot asks for. Raises InputError for a module that the kernel does not have.
+    """
     index = {p.name.split(".ko")[0].replace("-", "_"): p for p in sorted(kernel.modules.rglob("*.ko*"))}
     builtin = {Path(line).stem.replace("-", "_") for line in (kernel.modules / "modules.builtin").read_text().split()}
     chosen: dict[str, bytes] = {}
@@ -138,20 +142,8 @@ def select(kernel: Kernel, wanted: Iterable[str]) -> dict[str, bytes]:
         for dependency in ",".join(info.get("depends", [])).split(","):
             if dependency:
                 add(dependency, name)
-        chosen[name] = strip(image)
+        chosen[name] = image
 
     for name in wanted:
         add(name, "asked for")
     return chosen
-
-
-def strip(image: bytes) -> bytes:
-    """A module without its signature and debug symbols.
-
-    The signature is appended to the ELF file and dies with any change to it; nodes under Secure Boot lockdown would
-    need the modules as they come.
-    """
-    if not shutil.which("strip"):
-        return image
-    done = subprocess.run(["strip", "--strip-debug", "-o", "/dev/stdout", "/dev/stdin"], input=image, capture_output=True)
-    return done.stdout if done.returncode == 0 and done.stdout[:4] == b"\x7fELF" else image

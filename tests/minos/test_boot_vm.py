@@ -32,10 +32,11 @@ class Machine:
         self.console_file = directory / "console.log"
         append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
         append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
-        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512", "-display",
-                   "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}", "-netdev", "user,id=n0",
-                   "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=", "-kernel", str(kernel), "-initrd", str(initramfs),
-                   "-append", append]
+        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512",
+                   "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}",
+                   "-netdev", "user,id=n0",
+                   "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=",
+                   "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def console(self) -> str:

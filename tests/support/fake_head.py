@@ -86,7 +86,8 @@ class FakeHead:
 
     def datagram(self, kind: Kind, sequence: int, mask: int = 0, state: int = 0) -> Datagram:
         node = bytes.fromhex(self.node.replace("-", ""))
-        return Datagram(kind, node, self.session, self.epoch, sequence, self.document["revision"], 0, self.layout.digest, mask, state)
+        revision = self.document["revision"]
+        return Datagram(kind, node, self.session, self.epoch, sequence, revision, 0, self.layout.digest, mask, state)
 
     def state(self) -> dict[str, str]:
         """What the last HELLO said."""

@@ -44,7 +44,7 @@ def run_as_agent(run: Path, body: Callable[[Path], None], timeout: float = 120.0
             Supervisor(str(run), lambda: _body(run, body, writer), say=lambda text: None, stop_containers=True).run()
         except SystemExit:
             status = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - it is told to the parent
             os.write(writer, traceback.format_exc().encode())
         finally:
             os._exit(status)
@@ -61,7 +61,7 @@ def _body(run: Path, body: Callable[[Path], None], writer: int) -> None:
     try:
         body(run)
         os.write(writer, b"ok")
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - it is told to the test
         os.write(writer, traceback.format_exc().encode())
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(5)

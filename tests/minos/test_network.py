@@ -1,0 +1,75 @@
+"""The node's network: netlink messages, finding the card, and the real thing in a network namespace."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minos import netlink
+from minos.init import interface_with
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_an_address_message_is_as_the_kernel_reads_it() -> None:
+    data = netlink.new_address(3, socket.AF_INET, bytes([10, 0, 0, 5]), 24, 7)
+    length, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data)
+    assert (length, kind, sequence) == (len(data), 20, 7)
+    assert flags & 0x5 == 0x5
+    assert struct.unpack_from("=BBBBI", data, 16) == (2, 24, 0, 0, 3)
+    assert data[24:] == struct.pack("=HH4B", 8, 2, 10, 0, 0, 5) + struct.pack("=HH4B", 8, 1, 10, 0, 0, 5)
+
+
+def test_acknowledgements_are_told_apart() -> None:
+    ok = struct.pack("=IHHIIi", 36, 2, 0, 9, 0, 0) + bytes(16)
+    assert netlink.error_of(ok, 9) == 0
+    assert netlink.error_of(ok, 8) is None
+    assert netlink.error_of(struct.pack("=IHHIIi", 36, 2, 0, 9, 0, -errno.EPERM) + bytes(16), 9) == errno.EPERM
+    assert netlink.error_of(b"short", 9) is None
+
+
+def test_the_card_is_found_by_its_mac(tmp_path: Path) -> None:
+    for name, mac in (("lo", "00:00:00:00:00:00"), ("eth0", "52:54:00:00:00:01"), ("eth1", "52:54:00:00:00:02")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "address").write_text(f"{mac}\n")
+    assert interface_with("52:54:00:00:00:02", tmp_path) == "eth1"
+    assert interface_with("", tmp_path) == "eth0"
+    assert interface_with("52:54:00:00:00:03", tmp_path) == ""
+
+
+SCRIPT = """
+import sys, socket, pathlib
+sys.path.insert(0, {root!r})
+from minos import cmdline, init
+init.Path = lambda *a: pathlib.Path({resolv!r}) if a == ("/etc/resolv.conf",) else pathlib.Path(*a)
+words = "layercake.mac=52:54:00:00:99:01 layercake.ip=10.77.0.5/24 layercake.gateway=10.77.0.1 layercake.dns=10.77.0.1"
+print(init.set_up_network(cmdline.parse(words)))
+"""
+
+
+@pytest.mark.root
+def test_a_card_is_brought_up_with_address_and_route(tmp_path: Path) -> None:
+    name = f"mn{secrets.token_hex(3)}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        # ip netns exec mounts the namespace's own /sys, where the card is looked for.
+        link = ["link", "add", "c0", "address", "52:54:00:00:99:01", "type", "veth", "peer", "name", "c1"]
+        subprocess.run(["ip", "-n", name, *link], check=True)
+        script = SCRIPT.format(root=str(ROOT), resolv=str(tmp_path / "resolv.conf"))
+        command = ["ip", "netns", "exec", name, sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout == "c0 10.77.0.5/24\n", done.stderr
+        shown = subprocess.run(["ip", "-n", name, "addr", "show"], capture_output=True, text=True, check=True).stdout
+        assert "inet 10.77.0.5/24" in shown and "inet 127.0.0.1/8" in shown
+        routes = subprocess.run(["ip", "-n", name, "route"], capture_output=True, text=True, check=True).stdout
+        assert "default via 10.77.0.1 dev c0" in routes
+        assert (tmp_path / "resolv.conf").read_text() == "nameserver 10.77.0.1\n"
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
