@@ -1,4 +1,4 @@
-"""Runs the tools that build images (buildah, skopeo, umoci, mksquashfs): their progress as it comes, their last words on failure."""
+"""Runs the tools that build images (buildah, umoci, mksquashfs): their progress as it comes, their last words on failure."""
 
 from __future__ import annotations
 
