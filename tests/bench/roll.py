@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,17 @@ async def _until(condition: Callable[[], Any], what: str, log: Callable[[], str]
         await asyncio.sleep(0.02)
 
 
-async def _host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> tuple[list[float], list[float]]:
+@dataclass(frozen=True, slots=True)
+class HostFigures:
+    """Seconds of each roll, milliseconds of each gap, and the agent's resident kB at the end."""
+
+    totals: list[float]
+    gaps: list[float]
+    rss_kb: int
+
+
+async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> HostFigures:
+    """A head in this process's network namespace, an agent in another, and so many rolls."""
     pki.create(directory / "pki", namespace.address)
     (directory / "boot").mkdir()
     settings = Settings(interface="br0", address=namespace.address, socket=str(directory / "api.sock"))
@@ -125,7 +136,8 @@ async def _host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> 
             totals += a
             gaps += b
             await asyncio.sleep(0.1)
-        return totals, gaps
+        await asyncio.sleep(1.0)
+        return HostFigures(totals, gaps, node.rss_kb())
     finally:
         node.stop()
         await api.stop()
@@ -149,14 +161,21 @@ def on_host(rolls: int) -> tuple[list[float], list[float]]:
         namespace.down()
 
 
-def _inside(name: str, rolls: int) -> None:
+def enter(name: str) -> HeadNamespace:
+    """Enters the head's network namespace with this process."""
     namespace = HeadNamespace()
     namespace.name = name
     handle = os.open(f"/run/netns/{name}", os.O_RDONLY)
     if ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
+    return namespace
+
+
+def _inside(name: str, rolls: int) -> None:
+    namespace = enter(name)
     with tempfile.TemporaryDirectory(prefix="layercake-bench-") as directory:
-        print(json.dumps(asyncio.run(_host_rolls(Path(directory), namespace, rolls))))
+        found = asyncio.run(host_rolls(Path(directory), namespace, rolls))
+    print(json.dumps([found.totals, found.gaps]))
 
 
 def main() -> None:
