@@ -128,6 +128,9 @@ class Connection:
         fresh = self._socket is None
         try:
             head = self._exchange(data)
+        except OperationFailed:
+            self.close()
+            raise
         except (OSError, Unreachable) as error:
             self.close()
             # The server may close an idle connection at any time; only a fresh one tells that it is really away. A

@@ -167,6 +167,22 @@ def test_head_restart_is_answered_under_its_new_epoch(rig: Rig) -> None:
     assert len(head.joins) == 1
 
 
+def test_a_probe_is_answered_at_once(rig: Rig) -> None:
+    head = rig.head
+    head.hello_s = 30.0
+    head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
+    rig.start()
+    head.wait_for(image="IDLE", busy="FREE")
+    time.sleep(0.5)
+    said = len(head.hellos)
+    time.sleep(1.0)
+    assert len(head.hellos) == said, "an answered node is quiet until its hello timer"
+    head.probing = True
+    head.push()
+    head.probing = False
+    head.wait(lambda: len(head.hellos) > said, 1.0)
+
+
 def test_busy_is_seen_within_a_second_and_holds_a_roll(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}

@@ -39,7 +39,7 @@ class FakeHead:
         self.hellos: list[Datagram] = []
         self.events: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
-        self.silent = False
+        self.silent = self.probing = False
         self._address: tuple[str, int] | None = None
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind(("127.0.0.1", 0))
@@ -87,7 +87,8 @@ class FakeHead:
     def datagram(self, kind: Kind, sequence: int, mask: int = 0, state: int = 0) -> Datagram:
         node = bytes.fromhex(self.node.replace("-", ""))
         revision = self.document["revision"]
-        return Datagram(kind, node, self.session, self.epoch, sequence, revision, 0, self.layout.digest, mask, state)
+        return Datagram(kind, node, self.session, self.epoch, sequence, revision, 0 if self.probing else 1, self.layout.digest,
+                        mask, state)
 
     def state(self) -> dict[str, str]:
         """What the last HELLO said."""
