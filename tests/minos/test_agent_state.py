@@ -17,8 +17,9 @@ from minos.agent.state import Config, SessionFile, parse_endpoint, parse_join
 
 
 def config(run: Path, **changes: Any) -> Config:
-    base: dict[str, Any] = {"node": "0f8fad5b-d9cb-469f-a165-70867728950e", "name": "n1", "mac": "", "head": "https://h", "sync": "",
-            "token": "tok", "authority": run, "run": run, "boot_id": "b1", "version": "1"}
+    base: dict[str, Any] = {"node": "0f8fad5b-d9cb-469f-a165-70867728950e", "name": "n1", "mac": "", "head": "https://h",
+                            "sync": "", "token": "tok", "authority": run, "run": run, "boot_id": "b1",
+                            "version": "1"}
     return Config(**(base | changes))
 
 
