@@ -51,6 +51,9 @@ class NodeContext(Protocol):
     def busy(self) -> bool:
         """Whether somebody on the node said that it must not be interrupted."""
 
+    def tell_all(self) -> None:
+        """Waits, a short while at most, until the head has heard what happened here."""
+
 
 VARIABLES = (
     Variable("image", ("UNKNOWN", "IDLE", "ACTIVE", "UPDATE", "ERROR", "FATAL"),
@@ -119,6 +122,7 @@ def image_clear(context: NodeContext) -> Found:
 @mutation("detach", changes={"run": ("SYNC", "INIT")}, requires={"image": "IDLE"}, where=Where.NODE, timeout=10)
 def detach(context: NodeContext) -> Found:
     """Says that nothing runs here any more: the machine may be switched off."""
+    context.tell_all()
     return {"run": "INIT"}
 
 

@@ -39,7 +39,7 @@ class Breaker:
     def wait_s(self, now: float) -> float:
         """How long an operation has to wait; 0 if it may go now. While another one is trying, as long as the first rest."""
         if self.circuit is Circuit.OPEN:
-            return max(0.0, self.retry_at - now)
+            return min(self.limits.rest_max_s, max(0.0, self.retry_at - now))  # the sum may have been rounded up
         if self.circuit is Circuit.TRYING:
             return self.limits.rest_s
         missing = 1.0 - self._filled(now)

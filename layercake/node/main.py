@@ -44,9 +44,10 @@ class AgentImages(Images):
 class Context:
     """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
 
-    def __init__(self, images: Images, busy_file: Path, interrupted: Callable[[], bool]) -> None:
+    def __init__(self, images: Images, busy_file: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
         self.images = images
         self.interrupted = interrupted
+        self.tell_all = tell_all
         self._busy_file = busy_file
 
     def busy(self) -> bool:
@@ -59,11 +60,11 @@ def open_url(url: str, offset: int) -> Body:
     return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
 
 
-def handlers(images: Images, run: Path) -> dict[str, Handler]:
+def handlers(images: Images, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
     """The node's mutations, ready to be carried out."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
-        return lambda interrupted: handler(Context(images, run / "busy", interrupted))
+        return lambda interrupted: handler(Context(images, run / "busy", interrupted, tell_all))
 
     return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 
@@ -84,7 +85,7 @@ def make(config: Config, *, cgroup: str = "layercake") -> Agent:
     agent = Agent(config, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                   clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME), wall=time.time, jitter=jitter)
     images = AgentImages(Files(config.run, Runtime(config.run, parent=cgroup), open_url), agent.event, changed=agent.look)
-    agent.use(images, handlers(images, config.run))
+    agent.use(images, handlers(images, config.run, agent.link.drain))
     return agent
 
 

@@ -22,6 +22,7 @@ BACKOFF_FIRST, BACKOFF_MAX = 0.25, 10.0
 REFUSED_WAIT = 60.0
 EVENT_DELAY = 0.25
 """Seconds that events are gathered for; short beside what a person notices."""
+DRAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Link:
         self._post = post
         self._jitter = jitter
         self._changed = threading.Condition()
-        self._pull = self._hurry = False
+        self._pull = self._hurry = self._sending = self._draining = False
         self._answers: list[tuple[int, dict[str, Any]]] = []
         self.events = EventBuffer(self._wake, now)
         self._authorization = ""
@@ -80,17 +81,25 @@ class Link:
         """Fetches the desired state."""
         with self._changed:
             self._pull = self._hurry = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def answer(self, number: int, body: dict[str, Any]) -> None:
         """Answers one of the head's requests."""
         with self._changed:
             self._answers.append((number, body))
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def drain(self, timeout: float = DRAIN_S) -> None:
+        """Waits until the head has all events, or gives up: a node that shall be switched off has to say first what it did."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not (self._sending or len(self.events)), timeout)
+            self._draining = False
 
     def _wake(self) -> None:
         with self._changed:
-            self._changed.notify()
+            self._changed.notify_all()
 
     # ---- the thread --------------------------------------------------------------------------------------------------
 
@@ -140,7 +149,7 @@ class Link:
             while not (self._pull or self._answers or len(self.events)):
                 self._changed.wait()
             # Events come in bursts, in the middle of a roll: one request for all, a little later, off its critical path.
-            self._changed.wait_for(lambda: self._pull or bool(self._answers), EVENT_DELAY)
+            self._changed.wait_for(lambda: self._pull or self._draining or bool(self._answers), EVENT_DELAY)
 
     def _work(self) -> None:
         """One round of what is to be done. What fails stays to be done."""
@@ -151,6 +160,7 @@ class Link:
             except BaseException:
                 self._pull = True
                 raise
+        self._tell()
         while self._answers:
             number, body = self._answers[0]
             try:
@@ -161,15 +171,23 @@ class Link:
                 self._forget_answer()
                 raise
             self._forget_answer()
-        batch = self.events.take()
-        if batch:
-            try:
+
+    def _tell(self) -> None:
+        """Hands the events in. Before the answers: whoever has an answer has what happened before it."""
+        with self._changed:
+            batch, self._sending = self.events.take(), True
+        try:
+            if batch:
                 self._call("POST", "/node/v1/events", batch)
-            except OperationFailed:
-                raise  # the head has seen them and will not have them: they are lost, and the console says why
-            except BaseException:
-                self.events.put_back(batch)
-                raise
+        except OperationFailed:
+            raise  # the head has seen them and will not have them: they are lost, and the console says why
+        except BaseException:
+            self.events.put_back(batch)
+            raise
+        finally:
+            with self._changed:
+                self._sending = False
+                self._changed.notify_all()
 
     def _forget_answer(self) -> None:
         with self._changed:

@@ -105,7 +105,7 @@ async def test_a_bmc_that_says_off_of_a_speaking_node_is_not_believed_at_once(wo
     assert record.value("power") == "OFF"
 
 
-async def test_a_change_of_desired_state_is_sent_at_once(world: World) -> None:
+async def test_defect_5_a_change_of_desired_state_is_sent_at_once(world: World) -> None:
     world.attach("n0")
     world.send(world.hello("n0"))
     first = world.received("n0")

@@ -127,7 +127,7 @@ def test_a_node_that_was_to_go_off_comes_back_when_it_is_wanted_again(rig: Rig, 
     head.wait_for(run="SYNC", image="ACTIVE", busy="FREE")
 
 
-def test_killed_agent_reattaches_without_a_token_and_touches_nothing(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_defect_5_killed_agent_reattaches_without_a_token_and_touches_nothing(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()

@@ -59,8 +59,14 @@ class Site:
         self.head.close()
         self.rack.down()
 
+    def told(self, *names: str) -> None:
+        """Returns when the head has all that running nodes have to tell: an answer of theirs comes after their events."""
+        for name in names:
+            self.head.api("GET", f"/v1/nodes/{name}/logs?lines=1")
+
     def facts(self) -> dict[str, tuple[str, int, int]]:
         """Of each node: boot id, the process of its image's init, and how often its machine was started."""
+        self.told("n0", "n1")
         found = {}
         for index, name in enumerate(("n0", "n1")):
             pids = [e["data"]["pid"] for e in self.head.history(name) if e["kind"] == "image.started"]
