@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from imageapi.node.spec import NAME, ContainerSpec, parse_container
+from imageapi.node.spec import CONTAINER_FIELDS, NAME, ContainerSpec, parse_container
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 
 CHUNK = 1 << 20
@@ -68,10 +68,10 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
     """How an image is run, checked; see ARCHITECTURE.md, C. Raises InputError for unknown fields and wrong values."""
     if isinstance(data, ContainerSpec):
         return data
-    known = ("systemd", "command", "env", "stop_timeout_s", "restart")
     for field in data:
-        if field not in known:
-            raise InputError(f"cannot use container field {field!r}: there is no such field", hint=f"known: {', '.join(known)}")
+        if field not in CONTAINER_FIELDS:
+            raise InputError(f"cannot use container field {field!r}: there is no such field",
+                             hint=f"known: {', '.join(CONTAINER_FIELDS)}")
     return parse_container(data)
 
 
