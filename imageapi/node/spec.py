@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from imageapi.node import options
+from imageapi.node import options, rbd, verity
 from imageapi.node.options import Health, MountSpec, Resources
+from imageapi.node.rbd import RbdSource
+from imageapi.node.verity import Verity
 from layercake.kraken.errors import InputError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
@@ -66,13 +68,18 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """One image of the set. `digest` is blake2b:HEX of the squashfs file, `size` its bytes."""
+    """One image of the set. `digest` is blake2b:HEX of the squashfs file, `size` its bytes.
+
+    With `attach` it is read from a cluster as it is needed, checked by `verity`; without, it is fetched from `url` as a whole.
+    """
 
     name: str
     digest: str
     size: int
     url: str
     container: ContainerSpec
+    attach: RbdSource | None = None
+    verity: Verity | None = None
 
     @property
     def hex(self) -> str:
@@ -82,7 +89,9 @@ class ImageSpec:
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_image` reads."""
         return {"name": self.name, "digest": self.digest, "size": self.size, "url": self.url,
-                "container": self.container.to_wire()}
+                "container": self.container.to_wire(),
+                **({"attach": self.attach.to_wire()} if self.attach else {}),
+                **({"verity": self.verity.to_wire()} if self.verity else {})}
 
 
 def _is_variable(key: object, value: object) -> bool:
@@ -139,7 +148,11 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
         raise options.fail("size", size, "a number of bytes")
     if not isinstance(url, str) or not re.match(r"(https?://|file:///)\S+\Z", url):
         raise options.fail("url", url, "an http://, https:// or file:/// address")
-    return ImageSpec(name, digest, size, url, parse_container(data.get("container") or {}))
+    attach = rbd.parse(data["attach"]) if data.get("attach") else None
+    tree = verity.parse(data["verity"]) if data.get("verity") else None
+    if attach and not tree:
+        raise options.fail("attach", "no verity", "a hash tree: what comes from a cluster is checked block by block")
+    return ImageSpec(name, digest, size, url, parse_container(data.get("container") or {}), attach, tree)
 
 
 def parse_images(data: list[Mapping[str, Any]]) -> tuple[ImageSpec, ...]:
