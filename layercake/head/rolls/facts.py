@@ -1,0 +1,236 @@
+"""What a roll is, what is known of its nodes, and what it asks for. Frozen facts, no behaviour beyond arithmetic.
+
+Times are seconds of the head's clock. Structs rather than dataclasses: ten thousand of them are made anew in a roll.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from layercake.head.store import WantedImage
+from layercake.kraken.errors import InputError
+
+STAGE_S = 900.0
+"""How long a node may take to stage the new content; a slow link to a large image takes minutes."""
+STAGE_TRIES = 3
+STAGE_WIDTH = 500
+"""How many nodes stage at once: each fetches from the head."""
+SWITCH_S = 330.0
+"""How long a node may take to switch: image-update's own timeout, and what it takes for its verdict to travel."""
+ABSENT_S = 90.0
+"""How long a node that is not in sync is waited for before its turn, once the roll is under way."""
+
+
+class Phase(StrEnum):
+    """The state of a roll."""
+
+    STAGING = "staging"
+    ROLLING = "rolling"
+    PAUSED = "paused"
+    ROLLING_BACK = "rolling back"
+    DONE = "done"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+OVER = frozenset({Phase.DONE, Phase.ABORTED, Phase.FAILED})
+
+
+class Stand(StrEnum):
+    """How far a node is in a roll."""
+
+    WAITING = "waiting"
+    STAGING = "staging"
+    STAGED = "staged"
+    BUSY = "busy"
+    SWITCHING = "switching"
+    WATCHING = "watching"
+    CONDEMNED = "to go back"
+    RETURNING = "going back"
+    DONE = "done"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+    SKIPPED = "skipped"
+
+
+ENDED = frozenset({Stand.DONE, Stand.FAILED, Stand.ROLLED_BACK, Stand.SKIPPED})
+OnFailure: TypeAlias = Literal["rollback", "pause"]
+OnStageFailure: TypeAlias = Literal["skip", "fail"]
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """A number of nodes, or a share of them."""
+
+    number: int
+    percent: bool = False
+
+    def of(self, total: int) -> int:
+        """How many of `total` nodes; rounded down, and at least one, or a small group would never move."""
+        return max(1, total * self.number // 100 if self.percent else self.number)
+
+    def __str__(self) -> str:
+        return f"{self.number}%" if self.percent else str(self.number)
+
+
+_AMOUNT = re.compile(r"([0-9]{1,6})(%?)", re.ASCII)
+
+
+def parse_amount(what: str, text: str) -> Amount:
+    """ "5" or "10%". Raises InputError that names `what`."""
+    match = _AMOUNT.fullmatch(text.strip())
+    number = int(match[1]) if match else 0
+    if match is None or number < 1 or (match[2] and number > 100):
+        raise InputError(f"cannot use {what} {text[:40]!r}: it is a number of nodes or a percentage", hint="for example 5 or 10%")
+    return Amount(number, bool(match[2]))
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How a roll goes. With nothing said, all nodes of a stage switch at once when all have the new content.
+
+    `canary` nodes go first. A node is through its gate when it was ACTIVE for `health_s` seconds after its switch. `batch` nodes
+    are through it before the next ones go; of them `max_unavailable` switch at a time. Shares are of a stage's nodes.
+    """
+
+    batch: Amount | None = None
+    max_unavailable: Amount | None = None
+    canary: int = 0
+    health_s: float = 0.0
+    on_failure: OnFailure = "rollback"
+    on_stage_failure: OnStageFailure = "skip"
+
+
+class NodeRoll(msgspec.Struct, frozen=True):
+    """One node of a roll. `target` and `before` number the roll's image sets; `batch` is 0 as long as its turn has not come.
+
+    `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts failed attempts to stage.
+    `later`: it was passed over because it is not up; once the roll is done it boots the new images. `broken`: it is on its way back
+    because it has failed itself, not because another one of its batch has.
+    """
+
+    name: str
+    stage: int
+    target: int
+    before: int
+    state: Stand = Stand.WAITING
+    batch: int = 0
+    deadline: float | None = None
+    reason: str = ""
+    absent: bool = False
+    tries: int = 0
+    later: bool = False
+    broken: bool = False
+
+
+class Roll(msgspec.Struct, frozen=True):
+    """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to."""
+
+    id: int
+    by: str
+    at: float
+    image: str
+    plan: Plan
+    stages: tuple[str, ...]
+    sets: tuple[tuple[WantedImage, ...], ...]
+    nodes: dict[str, NodeRoll]
+    state: Phase = Phase.STAGING
+    stage: int = 0
+    batch: int = 0
+    reason: str = ""
+    ended: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in OVER
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What is known of a node now, as far as a roll asks.
+
+    `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back yet. `acked`: the agent acts
+    on the newest desired state, so that `image` is about that. `target` and `before`: which image set is wanted of it.
+    """
+
+    up: bool = True
+    present: bool = True
+    sync: bool = True
+    held: bool = False
+    busy: bool = False
+    image: str = "ACTIVE"
+    acked: bool = True
+    target: bool = False
+    before: bool = True
+    staged: bool = False
+    stage_error: str = ""
+    unhealthy: str = ""
+    quarantine: str = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether its agent is away, and not because the head was."""
+        return not self.sync and not self.held
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """Have the node fetch the new content."""
+
+    node: str
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """Want the new image set of the node."""
+
+    node: str
+
+
+class Revert(msgspec.Struct, frozen=True):
+    """Want the image set from before of the node. `keep`: its turn comes again, so the new content stays staged."""
+
+    node: str
+    keep: bool = False
+
+
+class Unstage(msgspec.Struct, frozen=True):
+    """The node need not keep new content any longer."""
+
+    node: str
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something for the history: of a node, or of the head when `node` is ""."""
+
+    node: str
+    kind: str
+    text: str
+    severity: str = "info"
+
+
+Action: TypeAlias = Stage | Switch | Revert | Unstage | Note
+
+
+def counts(nodes: Mapping[str, NodeRoll]) -> dict[str, int]:
+    """How many nodes are how."""
+    found: dict[str, int] = {}
+    for node in nodes.values():
+        found[node.state.value] = found.get(node.state.value, 0) + 1
+    return found
+
+
+def describe(roll: Roll) -> dict[str, Any]:
+    """A roll's parameters and how far it is, JSON-ready, without its nodes one by one."""
+    plan = roll.plan
+    return {
+        "id": roll.id, "by": roll.by, "at": roll.at, "image": roll.image, "state": roll.state.value, "reason": roll.reason,
+        "ended": roll.ended, "batch": roll.batch, "stage": roll.stages[min(roll.stage, len(roll.stages) - 1)],
+        "stages": list(roll.stages), "nodes_total": len(roll.nodes), "counts": counts(roll.nodes),
+        "plan": {
+            "batch": plan.batch and str(plan.batch), "max_unavailable": plan.max_unavailable and str(plan.max_unavailable),
+            "canary": plan.canary, "health_timeout_s": plan.health_s, "on_failure": plan.on_failure,
+            "on_stage_failure": plan.on_stage_failure,
+        },
+    }
