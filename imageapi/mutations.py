@@ -1,7 +1,7 @@
 """The image state of a node and the steps that change it. The node carries them all out itself.
 
 The head imports this file for its state graph, so nothing of imageapi.node is imported here: a handler is given what it
-works on, a NodeContext, made in layercake/node/main.py.
+works on, a NodeContext, made in layercake/node/wiring.py.
 """
 
 from __future__ import annotations

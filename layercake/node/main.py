@@ -1,8 +1,9 @@
-"""The node's wiring: the agent of minos, the images of imageapi, and the engine, put together in one place.
-
-In minOS, init forks this (`main_on_node`); on a host, for benchmarks and tests:
+"""The agent's start: in minOS, init forks this (`main_on_node`); on a host, for benchmarks and tests:
 
     python -m layercake.node.main --head URL --ca FILE --node UUID --token-file F --run DIR --sync HOST:PORT
+
+Most of a start is importing, and joining is mostly waiting for the head: so this file imports just what joining needs,
+and the rest (layercake/node/wiring.py) comes in while the join is under way. On an emulated machine that is a second.
 """
 
 from __future__ import annotations
@@ -10,63 +11,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import imageapi.mutations
-from imageapi.node.attach import Body, FileBody
-from imageapi.node.container import Runtime
-from imageapi.node.files import Files
-from imageapi.node.images import Images
-from imageapi.node.spec import parse_images
 from layercake import __version__
 from layercake.kraken.errors import InputError, LayercakeError
-from layercake.node.declarations import HEAD_MUTATIONS
 from minos import cmdline
-from minos.agent.http import Download
-from minos.agent.loop import Agent
+from minos.agent.early import Early
 from minos.agent.state import Config
-from minos.agent.worker import Handler
 
-MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
 AUTHORITY = Path("/etc/layercake/ca.pem")
-
-
-class AgentImages(Images):
-    """The images as the agent knows them (minos.agent.loop.NodeImages): what is wanted comes as the head sent it."""
-
-    def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
-        """Sets what is wanted; whether it is something else than before. Raises InputError."""
-        return self.want(parse_images(list(images)))
-
-
-class Context:
-    """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
-
-    def __init__(self, images: Images, busy_file: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
-        self.images = images
-        self.interrupted = interrupted
-        self.tell_all = tell_all
-        self._busy_file = busy_file
-
-    def busy(self) -> bool:
-        """Whether `layercake-busy busy` was said."""
-        return self._busy_file.exists()
-
-
-def open_url(url: str, offset: int) -> Body:
-    """Opens an image's address (imageapi.node.attach.Fetch)."""
-    return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
-
-
-def handlers(images: Images, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
-    """The node's mutations, ready to be carried out."""
-
-    def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
-        return lambda interrupted: handler(Context(images, run / "busy", interrupted, tell_all))
-
-    return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 
 
 def say(text: str) -> None:
@@ -79,14 +33,14 @@ def jitter() -> float:
     return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
-def make(config: Config, *, cgroup: str = "layercake") -> Agent:
-    """An agent with everything it needs. Raises LayercakeError."""
+def start(config: Config, cgroup: str = "layercake") -> None:
+    """Joins, and runs the agent. Returns after SIGTERM. Raises LayercakeError."""
     config.run.mkdir(parents=True, exist_ok=True)
-    agent = Agent(config, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-                  clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME), wall=time.time, jitter=jitter)
-    images = AgentImages(Files(config.run, Runtime(config.run, parent=cgroup), open_url), agent.event, changed=agent.look)
-    agent.use(images, handlers(images, config.run, agent.link.drain))
-    return agent
+    early = Early(config, wall=time.time, jitter=jitter)
+    early.link.start()
+    from layercake.node.wiring import make  # while the link joins; see above
+
+    make(early, say=say, cgroup=cgroup).run()
 
 
 def boot_id() -> str:
@@ -102,7 +56,7 @@ def configuration(found: cmdline.Identity, token: str, authority: Path, run: Pat
 def main_on_node(run: str) -> None:
     """The agent inside minOS: everything is on the kernel command line. Does not return."""
     found = cmdline.parse(Path("/proc/cmdline").read_text())
-    make(configuration(found, found.token, AUTHORITY, Path(run))).run()
+    start(configuration(found, found.token, AUTHORITY, Path(run)))
 
 
 USAGE = ("usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run DIR "
@@ -132,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
         token = Path(found["token-file"]).read_text().strip()
         text = " ".join(f"layercake.{k}={found[k]}" for k in ("node", "name", "mac", "head", "sync") if found[k])
         config = configuration(cmdline.parse(text), token, Path(found["ca"]), Path(found["run"]))
-        make(config, cgroup=found["cgroup"]).run()
+        start(config, found["cgroup"])
     except (LayercakeError, OSError) as error:
         sys.exit(f"error: {error}")
 

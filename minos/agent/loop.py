@@ -6,8 +6,6 @@ The loop itself never waits for anything but its selector: mutations run on the 
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
 import selectors
 import signal
 import socket
@@ -18,9 +16,10 @@ from typing import Any, Protocol
 from layercake.kraken.errors import LayercakeError, WireError
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import UNKNOWN
-from minos.agent.link import Joined, Link, Message, Pulled, Trouble
+from minos.agent.early import Early
+from minos.agent.link import Joined, Message, Pulled, Trouble
 from minos.agent.machine import Machine
-from minos.agent.state import Config, Session, SessionFile
+from minos.agent.state import Session
 from minos.agent.sync import HelloTimer, NewEpoch, SyncCodec
 from minos.agent.worker import Done, Handler, Worker
 
@@ -36,7 +35,7 @@ class Look:
 
 
 class NodeImages(Protocol):
-    """The images, as the agent sees them (imageapi.node.images, adapted in layercake/node/main.py)."""
+    """The images, as the agent sees them (imageapi.node.images, adapted in layercake/node/wiring.py)."""
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         """Sets what is wanted; whether it is something else than before. Raises InputError."""
@@ -63,21 +62,15 @@ class NodeImages(Protocol):
 class Agent:
     """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds."""
 
-    def __init__(self, config: Config, mutations: Sequence[Mutation], *, say: Callable[[str], None], clock: Callable[[], float],
-                 clock_ns: Callable[[], int], wall: Callable[[], float], jitter: Callable[[], float]) -> None:
-        self.config = config
+    def __init__(self, early: Early, mutations: Sequence[Mutation], *, say: Callable[[str], None], clock: Callable[[], float],
+                 clock_ns: Callable[[], int]) -> None:
+        self.config, self.link, self._file, self._stored = early.config, early.link, early.file, early.session
         self._mutations = mutations
         self._say = say
-        self._clock, self._clock_ns, self._jitter = clock, clock_ns, jitter
-        self._file = SessionFile(config.run)
-        self._inbox: queue.SimpleQueue[Message | Done | Look] = queue.SimpleQueue()
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._clock, self._clock_ns, self._jitter = clock, clock_ns, early.jitter
+        self._inbox = early.inbox
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._reader, selectors.EVENT_READ, None)
-        self._stored = self._file.load(config)
-        self.link = Link(config, self._stored, self.post, now=wall, jitter=jitter)
+        self._selector.register(self._inbox.reader, selectors.EVENT_READ, None)
         self._images: NodeImages | None = None
         self._worker: Worker | None = None
         self._machine: Machine | None = None
@@ -95,7 +88,7 @@ class Agent:
     def use(self, images: NodeImages, handlers: Mapping[str, Handler]) -> None:
         """Gives the agent its images and the handlers of its mutations; before `run`."""
         self._images = images
-        self._worker = Worker(handlers, self.post)
+        self._worker = Worker(handlers, self._inbox.put)
 
     def event(self, kind: str, text: str, severity: str = "info", **data: Any) -> None:
         """Something happened: into the node's history on the head, and what concerns images on the console too."""
@@ -105,18 +98,11 @@ class Agent:
 
     def look(self) -> None:
         """Asks the loop to look at the images; from any thread."""
-        self.post(Look())
-
-    def post(self, message: Message | Done | Look) -> None:
-        """Hands something to the loop; from any thread."""
-        self._inbox.put(message)
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop as well
-            os.write(self._writer, b"x")
+        self._inbox.put(Look())
 
     def _terminate(self, number: int, frame: object) -> None:
         self._stop = True
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._writer, b"x")
+        self._inbox.wake()
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
@@ -130,7 +116,6 @@ class Agent:
             self.link.pull()
         else:
             self._say(f"agent: joining {self.config.head} as {self.config.name or self.config.node}")
-        self.link.start()
         while not self._stop:
             self._once()
 
@@ -139,13 +124,10 @@ class Agent:
         for key, _ in self._selector.select(self._timeout()):
             if key.fileobj is self._socket:
                 self._read_socket()
-            elif key.fd == self._reader:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._reader, 4096)
-            else:
+            elif key.fd != self._inbox.reader:
                 self._container_ended(key.fd)
-        while not self._inbox.empty():
-            self._take(self._inbox.get())
+        for message in self._inbox.take():
+            self._take(message)
         machine = self._machine
         if machine is None:
             return
@@ -165,7 +147,6 @@ class Agent:
     def _take(self, message: Message | Done | Look) -> None:
         if isinstance(message, Joined):
             self._say(f"agent: joined, session {message.session.number}")
-            self._file.save(self.config, message.session)
             self._begin(message.session, message.desired)
         elif isinstance(message, Pulled):
             self._desired(message.desired)

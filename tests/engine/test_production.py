@@ -11,7 +11,7 @@ import pytest
 from layercake.head import modules
 from layercake.kraken.mutation import Mutation, Where
 from layercake.kraken.planner import Planner
-from layercake.node import main as node
+from layercake.node import wiring as node
 from tests.support import production
 
 COLD_BOOT = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]

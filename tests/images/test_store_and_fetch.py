@@ -22,7 +22,7 @@ from imageapi.service import ImageService
 from imageapi.store import Image, ImageStore, container_spec
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
-from layercake.node.main import open_url
+from layercake.node.wiring import open_url
 
 
 @pytest.fixture(scope="module")

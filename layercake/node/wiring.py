@@ -1,0 +1,68 @@
+"""The node's wiring: the agent of minos, the images of imageapi, and the engine, put together in one place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import imageapi.mutations
+from imageapi.node.attach import Body, FileBody
+from imageapi.node.container import Runtime
+from imageapi.node.files import Files
+from imageapi.node.images import Images
+from imageapi.node.spec import parse_images
+from layercake.node.declarations import HEAD_MUTATIONS
+from minos.agent.early import Early
+from minos.agent.http import Download
+from minos.agent.loop import Agent
+from minos.agent.worker import Handler
+
+MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
+
+
+class AgentImages(Images):
+    """The images as the agent knows them (minos.agent.loop.NodeImages): what is wanted comes as the head sent it."""
+
+    def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
+        """Sets what is wanted; whether it is something else than before. Raises InputError."""
+        return self.want(parse_images(list(images)))
+
+
+class Context:
+    """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
+
+    def __init__(self, images: Images, busy_file: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
+        self.images = images
+        self.interrupted = interrupted
+        self.tell_all = tell_all
+        self._busy_file = busy_file
+
+    def busy(self) -> bool:
+        """Whether `layercake-busy busy` was said."""
+        return self._busy_file.exists()
+
+
+def open_url(url: str, offset: int) -> Body:
+    """Opens an image's address (imageapi.node.attach.Fetch)."""
+    return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
+
+
+def handlers(images: Images, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
+    """The node's mutations, ready to be carried out."""
+
+    def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
+        return lambda interrupted: handler(Context(images, run / "busy", interrupted, tell_all))
+
+    return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
+
+
+def make(early: Early, *, say: Callable[[str], None], cgroup: str = "layercake") -> Agent:
+    """The agent with everything it needs. Raises LayercakeError."""
+    agent = Agent(early, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+                  clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    run = early.config.run
+    images = AgentImages(Files(run, Runtime(run, parent=cgroup), open_url), agent.event, changed=agent.look)
+    agent.use(images, handlers(images, run, agent.link.drain))
+    return agent

@@ -1,0 +1,59 @@
+"""What of the agent is there first: its inbox, what it remembers of its session, and the link, which joins."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from minos.agent.link import Joined, Link, Message
+from minos.agent.state import Config, SessionFile
+
+
+class Inbox:
+    """A queue that a selector can wait for: `reader` is readable when there is something in it."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.reader, self._writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self._writer, False)
+
+    def put(self, message: object) -> None:
+        """Hands something over; from any thread."""
+        self._queue.put(message)
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes the reader readable; from any thread or signal handler."""
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._writer, b"x")
+
+    def take(self) -> list[Any]:
+        """All that is there, oldest first."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reader, 4096)
+        found = []
+        while not self._queue.empty():
+            found.append(self._queue.get())
+        return found
+
+
+class Early:
+    """`session` is that of an earlier agent of this boot, None if there is none. Raises OperationFailed."""
+
+    def __init__(self, config: Config, *, wall: Callable[[], float], jitter: Callable[[], float]) -> None:
+        self.config = config
+        self.jitter = jitter
+        self.inbox = Inbox()
+        self.file = SessionFile(config.run)
+        self.session = self.file.load(config)
+        self.link = Link(config, self.session, self._take, now=wall, jitter=jitter)
+
+    def _take(self, message: Message) -> None:
+        """A session is written down at once: the token is used up, and whatever happens to this process, the next can go on."""
+        if isinstance(message, Joined):
+            self.file.save(self.config, message.session)
+        self.inbox.put(message)
