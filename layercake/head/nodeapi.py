@@ -16,7 +16,7 @@ from layercake.head.database import Database
 from layercake.head.engine import Engine
 from layercake.head.joining import Joining
 from layercake.head.settings import Settings
-from layercake.head.store import Record, Store
+from layercake.head.store import Record, Store, WantedImage
 from layercake.head.sync import Sync
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
@@ -31,16 +31,17 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def desired(record: Record, settings: Settings, requests: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
     """The document D of ARCHITECTURE.md: everything that a node needs to know to act."""
     base = f"http://{settings.address}:{settings.images.http_port}/images/"
-    images = [
-        {
-            "name": i.name, "digest": i.digest, "size": i.size, "container": i.container,
-            "url": base + i.digest.removeprefix("blake2b:"),
-        }
-        for i in record.wanted
-    ]
     return {
-        "revision": record.cfg_revision, "goal": record.goal_values, "images": images,
+        "revision": record.cfg_revision, "goal": record.goal_values, "images": [_image(i, base) for i in record.wanted],
+        "stage": [_image(i, base) for i in record.stage],
         "requests": [{"id": number, **request} for number, request in requests.items()],
+    }
+
+
+def _image(image: WantedImage, base: str) -> dict[str, Any]:
+    return {
+        "name": image.name, "digest": image.digest, "size": image.size, "container": image.container,
+        "url": base + image.digest.removeprefix("blake2b:"),
     }
 
 
@@ -89,7 +90,7 @@ class NodeApi:
             self._answers.pop(number, None)
             self._requests.get(record.node.id, {}).pop(number, None)
         if not answer.get("ok"):
-            raise OperationFailed(f"cannot {request['kind']} on {record.name}: {str(answer.get('error', 'it says no'))[:500]}")
+            raise OperationFailed(f"{record.name} says: {str(answer.get('error', 'no'))[:500]}")
         return answer
 
     async def _join(self, request: web.Request) -> web.Response:
@@ -105,6 +106,7 @@ class NodeApi:
         session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
         self._sync.forget(record)
         record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
+        record.staged, record.stage_error, record.unhealthy = frozenset(), "", ""
         facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
         self._store.event(record, "node.joined", f"joined from {request.remote}", data=facts)
         self._engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "the node has joined"))
@@ -145,7 +147,23 @@ class NodeApi:
             kind, text = str(event.get("kind", "node.event"))[:64], str(event.get("text", ""))
             severity = str(event.get("severity", "info"))
             self._store.event(record, kind, text, severity=severity, data=event.get("data"))
+            self._note(record, kind, text, event.get("data", {}))
         return web.json_response({"taken": len(events)})
+
+    def _note(self, record: Record, kind: str, text: str, data: Mapping[str, Any]) -> None:
+        """Keeps what a roll has to know of an event: what the node has staged, and whether its images are well."""
+        if kind == "image.staged":
+            digest = str(data.get("digest", ""))
+            if digest not in {i.digest for i in record.stage}:
+                return
+            record.staged |= {digest}
+        elif kind == "image.stage-failed":
+            record.stage_error = str(data.get("error") or text)[:500]
+        elif kind in ("image.unhealthy", "image.healthy"):
+            record.unhealthy = text[:500] if kind == "image.unhealthy" else ""
+        else:
+            return
+        self._store.mark(record)
 
     async def _answer(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)

@@ -98,8 +98,8 @@ def test_the_shipped_python_imports_the_agent_in_a_chroot(built: BuildResult, tm
     root = unpack(built, tmp_path / "root")
     assert (root / "etc/layercake/ca.pem").read_text().startswith("-----BEGIN")
     assert (root / "usr/lib/minos/modules/load").read_text().split()[-1] == "loop"
-    code = ("import sys; sys.path.insert(0, '/usr/lib/minos.zip'); import minos.init, minos.supervisor, layercake.node.main, ssl;"
-            "print(ssl.OPENSSL_VERSION, layercake.node.main.__doc__)")
+    code = ("import sys; sys.path.insert(0, '/usr/lib/minos.zip'); import minos.init, minos.supervisor, ssl;"
+            "import layercake.node.main, layercake.node.wiring; print(ssl.OPENSSL_VERSION, layercake.node.main.__doc__)")
     done = _chroot(root, "/usr/bin/python3.11", "-ISB", "-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("OpenSSL 3") and done.stdout.endswith("None\n"), "-OO: without docstrings"
