@@ -1,16 +1,17 @@
-"""The head's image store: squashfs files in a directory, content-addressed.
+"""The head's image store: names that point to contents, each known by its digest.
 
-    DIR/HEX.squashfs    the content; HEX is its blake2b-256
     DIR/index.json      {name: what it points to now and pointed to before}
+    DIR/HEX.squashfs    with the file backend: the content; HEX is its blake2b-256
+    DIR/cluster.json    with the Ceph backend: what is in the cluster (rbdstore.py)
 
-A name may be moved to other content; nodes that run the old content keep it, so a file stays until its name is removed
-or `prune` is told that nobody wants it. Everything is written beside its place and renamed: a crash leaves the old state.
+A name may be moved to other content; nodes that run the old content keep it, so a content stays until its name is removed
+or `prune` is told that nobody wants it. A site that goes over from files to Ceph keeps the files that it has: they are
+served as before until their images are added again.
 """
 
 from __future__ import annotations
 
 import builtins
-import hashlib
 import json
 import os
 import threading
@@ -20,12 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from imageapi.content import Attachment, Content, FileContent
 from imageapi.node.spec import CONTAINER_FIELDS, NAME, ContainerSpec, parse_container
 from layercake.kraken.errors import InputError, OperationFailed, Refused
-
-CHUNK = 1 << 20
-MAGIC = b"hsqs"
-"""What a squashfs begins with (its superblock's magic, little-endian)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +74,19 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
 
 
 class ImageStore:
-    """The store in one directory. Its methods block on the disk; each may be called from any thread."""
+    """The store: its index in one directory, its contents there too or in `content`.
 
-    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
+    `list`, `get`, `attachment` and `secret` answer from memory or a small file; the others block on the disk or the cluster.
+    Each may be called from any thread.
+    """
+
+    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time, content: Content | None = None) -> None:
         self.directory = directory
+        self._files = FileContent(directory)
+        self._content: Content = content or self._files
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # the index; held for no longer than a small file takes
+        self._changing = threading.Lock()  # contents; so that none is pruned between its arrival and its name's
         self._index = directory / "index.json"
         self._images = self._load()
 
@@ -105,16 +110,24 @@ class ImageStore:
 
     def path(self, digest: str) -> Path:
         """The file of a digest, whether it is there or not."""
-        return self.directory / f"{digest.partition(':')[2]}.squashfs"
+        return self._files.path(digest)
 
     def add(self, path: Path, name: str, container: Mapping[str, Any] | ContainerSpec) -> Image:
-        """Takes a squashfs file in under a name. Raises InputError; the same content again only moves the name."""
+        """Takes a squashfs file in under a name; the same content again only moves the name.
+
+        Raises InputError, and with Ceph Unreachable or OperationFailed; then nothing has changed.
+        """
         if not NAME.fullmatch(name):
             raise InputError(f"cannot add image {name[:80]!r}: a name is letters, digits, dots and dashes, with at most one :tag",
                              hint='for example "debian-12.9" or "web:2026.11"')
         spec = container_spec(container)
         self.directory.mkdir(parents=True, exist_ok=True)
-        digest, size = self._take(path)
+        with self._changing:
+            digest, size = self._content.take(path)
+            return self._point(name, digest, size, spec)
+
+    def _point(self, name: str, digest: str, size: int, spec: ContainerSpec) -> Image:
+        """Lets a name point to a content."""
         with self._lock:
             now, old = self._clock(), self._images.get(name)
             history = old.history if old else ()
@@ -125,30 +138,6 @@ class ImageStore:
             self._images[name] = image
             self._save()
         return image
-
-    def _take(self, path: Path) -> tuple[str, int]:
-        """Copies a file into the store and returns its digest and size."""
-        partial = self.directory / f".partial-{os.getpid()}-{threading.get_ident()}"
-        hasher = hashlib.blake2b(digest_size=32)
-        try:
-            with path.open("rb") as source, partial.open("wb") as target:
-                if source.read(4) != MAGIC:
-                    raise InputError(f"cannot add {path}: it is not a squashfs file",
-                                     hint="make one: mksquashfs DIRECTORY FILE -comp zstd")
-                source.seek(0)
-                while chunk := source.read(CHUNK):
-                    hasher.update(chunk)
-                    target.write(chunk)
-                target.flush()
-                os.fsync(target.fileno())
-                size = target.tell()
-            digest = f"blake2b:{hasher.hexdigest()}"
-            partial.replace(self.path(digest))
-        except OSError as error:
-            raise InputError(f"cannot add {path}: {error.strerror}") from None
-        finally:
-            partial.unlink(missing_ok=True)
-        return digest, size
 
     def list(self) -> list[Image]:
         """All images by name."""
@@ -174,26 +163,32 @@ class ImageStore:
         self.prune({*in_use})
 
     def prune(self, in_use: Collection[str]) -> builtins.list[str]:
-        """Deletes the files that no name points to and nobody uses; returns their digests."""
-        with self._lock:
-            keep = {image.digest for image in self._images.values()} | set(in_use)
-            gone = []
-            for file in self.directory.glob("*.squashfs"):
-                digest = f"blake2b:{file.stem}"
-                if digest not in keep:
-                    file.unlink()
-                    gone.append(digest)
+        """Deletes the contents that no name points to and nobody uses; returns their digests. Raises LayercakeError."""
+        with self._changing:
+            with self._lock:
+                keep = {image.digest for image in self._images.values()} | set(in_use)
+            gone = set(self._files.prune(keep))
+            if self._content is not self._files:
+                gone.update(self._content.prune(keep))
         return sorted(gone)
 
     def verify(self, name: str) -> None:
-        """Reads an image's file again. Raises OperationFailed if it is not what it was."""
+        """Reads an image's content again. Raises OperationFailed if it is not what it was."""
         image = self.get(name)
-        hasher = hashlib.blake2b(digest_size=32)
+        backend = self._content if self._content.attachment(image.digest) else self._files
         try:
-            with self.path(image.digest).open("rb") as file:
-                while chunk := file.read(CHUNK):
-                    hasher.update(chunk)
-        except OSError as error:
-            raise OperationFailed(f"cannot verify image {name}: {error.strerror}", hint="add it again") from None
-        if f"blake2b:{hasher.hexdigest()}" != image.digest:
-            raise OperationFailed(f"cannot verify image {name}: its file was changed or damaged", hint="add it again")
+            backend.verify(image.digest)
+        except OperationFailed as error:
+            raise OperationFailed(f"cannot verify image {name}: {error.message}", hint=error.hint) from None
+
+    def attachment(self, digest: str) -> Attachment | None:
+        """How nodes attach a content, None if they fetch it as a file."""
+        return self._content.attachment(digest)
+
+    def secret(self, name: str) -> str:
+        """The key, in base64, that an attachment names. Raises OperationFailed."""
+        return self._content.secret(name)
+
+    def check(self) -> str:
+        """Looks whether the backend works; says in a few words what it is. Raises LayercakeError."""
+        return self._content.check()
