@@ -23,7 +23,7 @@ from typing import Protocol
 from imageapi.node.spec import ImageSpec
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
-LOOP_CTL_GET_FREE, LOOP_CONFIGURE, LOOP_CLR_FD = 0x4C82, 0x4C0A, 0x4C01
+LOOP_CTL_GET_FREE, LOOP_CONFIGURE, LOOP_CLR_FD, LOOP_GET_STATUS64 = 0x4C82, 0x4C0A, 0x4C01, 0x4C05
 LO_FLAGS_READ_ONLY, LO_FLAGS_AUTOCLEAR = 1, 4
 CHUNK = 1 << 18
 TRANSFERS = 4
@@ -71,11 +71,11 @@ class _LoopConfig(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_uint32), ("block_size", ctypes.c_uint32), ("info", _LoopInfo), ("reserved", ctypes.c_uint64 * 8))
 
 
-def attach_loop(file: Path) -> tuple[str, int]:
-    """A read-only loop device over a file: (its path, an open descriptor). It vanishes when the descriptor is closed,
-    unless something has mounted it by then. Raises OperationFailed."""
+def attach_loop(file: Path, *, flags: int = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR, tag: str = "") -> tuple[str, int]:
+    """A loop device over a file: (its path, an open descriptor). With LO_FLAGS_AUTOCLEAR it vanishes when the descriptor is
+    closed, unless something has mounted it by then. By the tag it is found again. Raises OperationFailed."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    backing = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    backing = os.open(file, (os.O_RDONLY if flags & LO_FLAGS_READ_ONLY else os.O_RDWR) | os.O_CLOEXEC)
     try:
         for _ in range(16):  # another process may take the free device first
             number = fcntl.ioctl(control, LOOP_CTL_GET_FREE)
@@ -84,8 +84,8 @@ def attach_loop(file: Path) -> tuple[str, int]:
                 os.mknod(path, 0o600 | stat.S_IFBLK, os.makedev(7, number))
             device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             config = _LoopConfig(fd=backing)
-            config.info.flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR
-            config.info.file_name = file.name.encode()[:63]
+            config.info.flags = flags
+            config.info.file_name = (tag or file.name).encode()[:63]
             try:
                 fcntl.ioctl(device, LOOP_CONFIGURE, bytes(config))
             except OSError as error:
@@ -98,6 +98,42 @@ def attach_loop(file: Path) -> tuple[str, int]:
         os.close(control)
         os.close(backing)
     raise OperationFailed(f"cannot attach {file.name}: every free loop device was taken by another process")
+
+
+def find_loops(tag: str) -> list[str]:
+    """The loop devices that carry a tag."""
+    found = []
+    for entry in Path("/sys/block").glob("loop*/loop"):
+        device = f"/dev/{entry.parent.name}"
+        info = bytearray(ctypes.sizeof(_LoopInfo))
+        try:
+            handle = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # it went away meanwhile
+        try:
+            fcntl.ioctl(handle, LOOP_GET_STATUS64, info)
+            if _LoopInfo.from_buffer(info).file_name == tag.encode()[:63]:
+                found.append(device)
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+    return found
+
+
+def detach_loop(device: str) -> None:
+    """Frees a loop device; one that still is mounted frees itself with its last user (loop(4)). Raises OperationFailed."""
+    try:
+        handle = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.ioctl(handle, LOOP_CLR_FD, 0)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # it was free already
+            raise OperationFailed(f"cannot free {device}: {error.strerror}") from None
+    finally:
+        os.close(handle)
 
 
 def fetch(spec: ImageSpec, blobs: Path, open_url: Fetch, interrupted: Callable[[], bool] = lambda: False) -> Path:

@@ -10,12 +10,14 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from imageapi.node import oci, tree
+from imageapi.node import cgroup, oci, tree
 from imageapi.node.spec import ContainerSpec
 from layercake.kraken.errors import OperationFailed
 
@@ -24,7 +26,6 @@ LOG_KEEP = 1 << 20
 STATUS_WAIT = 2.0
 KILL_WAIT = 10.0
 HANDLER_POLL = 0.05
-CGROUPS = Path("/sys/fs/cgroup")
 SYSTEMD_HALT = signal.SIGRTMIN + 3
 """systemd(1): halts the machine; in a container, it ends cleanly."""
 
@@ -89,6 +90,25 @@ def effective_capabilities() -> int:
     return int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
 
 
+def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
+    """The device nodes at these paths of the node; a directory stands for all in it. Raises OperationFailed."""
+    found = []
+    for path in paths:
+        try:
+            entry = Path(path).stat()
+            if stat.S_ISDIR(entry.st_mode):
+                found += device_nodes(str(inner) for inner in sorted(Path(path).iterdir()))
+                continue
+        except OSError as error:
+            raise OperationFailed(f"cannot give a container {path}: {error.strerror}") from None
+        kind = "c" if stat.S_ISCHR(entry.st_mode) else "b" if stat.S_ISBLK(entry.st_mode) else ""
+        if not kind:
+            raise OperationFailed(f"cannot give a container {path}: it is not a device")
+        found.append(oci.Device(path, kind, os.major(entry.st_rdev), os.minor(entry.st_rdev), stat.S_IMODE(entry.st_mode),
+                                entry.st_uid, entry.st_gid))
+    return found
+
+
 class Runtime:
     """crun, with its state in RUN/crun. `parent` is the cgroup above all containers."""
 
@@ -108,6 +128,10 @@ class Runtime:
         """The container's output."""
         return self.bundle(instance) / "log"
 
+    def cgroup(self, instance: str) -> Path:
+        """The cgroup of one container."""
+        return cgroup.ROOT / self.parent / instance
+
     def _call(self, *arguments: str, timeout: float = 60, output: int | None = None) -> tuple[int, str]:
         """Runs crun; returns its exit status and its error text."""
         log = self.run / "crun.log"
@@ -123,12 +147,14 @@ class Runtime:
         text = log.read_text(errors="replace").strip() if log.exists() else ""
         return done.returncode, text.splitlines()[-1][:400] if text else ""
 
-    def create(self, instance: str, spec: ContainerSpec, root: Path) -> Process:
+    def create(self, instance: str, spec: ContainerSpec, root: Path, binds: Iterable[oci.Bind] = ()) -> Process:
         """Makes the container, all but its program's start. Raises OperationFailed with crun's own words."""
         bundle = self.bundle(instance)
         bundle.mkdir(parents=True, exist_ok=True)
+        cgroup.delegate(self.parent, spec.resources.controllers)
         data = oci.config(spec, root=str(root), cgroup=f"/{self.parent}/{instance}", hostname=os.uname().nodename,
-                          effective=effective_capabilities(), console=self.console if spec.systemd else "")
+                          effective=effective_capabilities(), console=self.console if spec.systemd else "",
+                          devices=device_nodes(spec.devices), binds=binds)
         (bundle / "config.json").write_text(json.dumps(data))
         pid_file = bundle / "pid"
         log = os.open(self.log(instance), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
@@ -150,11 +176,19 @@ class Runtime:
         (libcrun_status_write_exec_fifo in crun's src/libcrun/status.c), so that is done here. Should the fifo not be there
         or have no reader, crun itself is asked: another version may work differently.
         """
-        if self._release(self.state / instance / "exec.fifo"):
+        if not self._hooks(instance) and self._release(self.state / instance / "exec.fifo"):
             return
         status, text = self._call("start", instance)
         if status:
             raise OperationFailed(f"cannot start container {instance}: {text or f'crun exited with {status}'}")
+
+    def _hooks(self, instance: str) -> dict[str, object]:
+        """The hooks of a container, as they stand in its configuration."""
+        try:
+            found: dict[str, object] = json.loads((self.bundle(instance) / "config.json").read_text()).get("hooks", {})
+        except (FileNotFoundError, ValueError):
+            return {}  # its creation was cut short
+        return found
 
     @staticmethod
     def _release(fifo: Path) -> bool:
@@ -209,18 +243,14 @@ class Runtime:
     def delete(self, instance: str, process: Process | None = None) -> None:
         """Removes what crun keeps of a container, and its cgroup with all below. A container that crun does not know is fine.
 
-        One whose process is known to have ended needs no crun: a directory and a cgroup are all that is left of it.
+        One whose process is known to have ended needs no crun: a directory and a cgroup are all that is left of it, unless
+        it has a hook for its end. Processes that outlived its init (it shares the node's pid namespace) are killed.
         """
         if (self.state / instance).exists():
-            if process is None or alive(process):
+            if process is None or alive(process) or "poststop" in self._hooks(instance):
                 self._call("delete", "--force", instance)
             tree.remove(self.state / instance)
-        top = CGROUPS / self.parent / instance
-        for _ in range(20):
-            if tree.remove_cgroup(top):
-                return
-            time.sleep(0.05)
-        raise OperationFailed(f"cannot remove cgroup {top}: processes are left in it")
+        cgroup.clear(self.cgroup(instance))
 
     def exit_status(self, process: Process, timeout: float = STATUS_WAIT) -> int | None:
         """How an init ended, as the supervisor wrote it: 0..255, or 128 + signal; None if nobody knows."""

@@ -4,6 +4,7 @@ RUN/blobs/HEX.squashfs      a fetched image, in memory
 RUN/layers/HEX              its squashfs, mounted once however many instances use it
 RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
 RUN/images/ID.json          the instance, for an agent that starts again
+RUN/objects                 what else containers have mounted (imageapi.node.objects)
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from imageapi.node import attach, mount, tree
+from imageapi.node import attach, mount, oci, tree
+from imageapi.node.attachments import Attachments
 from imageapi.node.container import Process, Runtime
+from imageapi.node.objects import Objects
 from imageapi.node.plan import Instance, Phase
 from imageapi.node.spec import ImageSpec, parse_image
 from layercake.kraken.errors import LayercakeError, OperationFailed
@@ -32,6 +35,7 @@ class Files:
         self.blobs, self.layers, self.instances = run / "blobs", run / "layers", run / "images"
         for directory in (self.blobs, self.layers, self.instances, run / "containers"):
             directory.mkdir(parents=True, exist_ok=True)
+        self.objects = Objects(run, Attachments(run, open_url))
 
     def save(self, instance: Instance) -> None:
         """Writes an instance down, in one step."""
@@ -61,7 +65,7 @@ class Files:
         root = mount.overlay(layer, bundle, self.overlay_size)
         self._resolver(root)
         marks.append(time.monotonic())
-        instance.process = self.runtime.create(instance.id, instance.spec.container, root)
+        instance.process = self.runtime.create(instance.id, instance.spec.container, root, self._mounts(instance))
         marks.append(time.monotonic())
         instance.phase = Phase.PREPARED
         self.save(instance)
@@ -81,6 +85,14 @@ class Files:
             os.close(handle)
         return layer
 
+    def _mounts(self, instance: Instance) -> list[oci.Bind]:
+        """What the container sees from outside; it holds these objects until it is removed."""
+        binds = []
+        for wanted in instance.spec.container.mounts:
+            name = self.objects.acquire("mount", wanted.spec, instance.id)
+            binds.append(oci.Bind(self.objects.place(name), wanted.target, bool(wanted.spec.get("readonly"))))
+        return binds
+
     def _resolver(self, root: Path) -> None:
         """Gives the image the node's name servers, unless it brings its own arrangement (a symbolic link)."""
         source, target = Path("/etc/resolv.conf"), root / "etc/resolv.conf"
@@ -96,6 +108,7 @@ class Files:
             clean &= mount.unmount(target)
             if mount.is_mounted(target):
                 raise OperationFailed(f"cannot remove instance {name}: {target} is still mounted")
+        self.objects.release_all(name)
         tree.remove(bundle)
         (self.instances / f"{name}.json").unlink(missing_ok=True)
         return clean

@@ -61,7 +61,7 @@ class Images:
                  changed: Callable[[], None] = lambda: None) -> None:
         self.files = files
         self.runtime = files.runtime
-        self.event = event
+        self.event = files.objects.event = event
         self.clock = clock
         self.changed = changed  # called when a roll is done but not yet tidied up, so that nobody waits for that
         self.wanted: tuple[ImageSpec, ...] = ()
@@ -132,6 +132,7 @@ class Images:
             self._adopted = True
         for name in self.files.strays(self._instances):
             self._remove(name)
+        self.files.objects.recover(set(self._instances))
         for instance in found:
             if instance.id not in self._instances:
                 self._remove(instance.id)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from imageapi.node import modules
 from layercake.kraken.errors import OperationFailed
 
-MS_RDONLY, MS_NOSUID, MS_NODEV = 1, 2, 4
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_NOATIME, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 1024, 4096, 16384
 MNT_DETACH = 2
 UMOUNT_TRIES, UMOUNT_PAUSE = 20, 0.05
 
@@ -64,13 +67,72 @@ def squashfs(device: str, target: Path) -> None:
     mount(device, target, "squashfs", MS_RDONLY | MS_NODEV)
 
 
-def overlay(lower: Path, base: Path, size: str) -> Path:
-    """An overlay of `lower` with its writable part in a tmpfs of at most `size` (a tmpfs size, "50%"). Returns its root."""
+def filesystem(device: str, target: Path, fstype: str, options: str = "", *, readonly: bool = False) -> None:
+    """Mounts a block device."""
+    flags, data = _flags(options)
+    mount(device, target, fstype, flags | MS_NODEV | (MS_RDONLY if readonly or fstype == "squashfs" else 0), data)
+
+
+_FLAGS = {"ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC, "noatime": MS_NOATIME, "rw": 0,
+          "defaults": 0}
+
+
+def _flags(options: str) -> tuple[int, str]:
+    """Mount options as people write them: (the flags among them, the rest, which is the file system's)."""
+    flags, rest = 0, []
+    for word in filter(None, options.split(",")):
+        if word in _FLAGS:
+            flags |= _FLAGS[word]
+        else:
+            rest.append(word)
+    return flags, ",".join(rest)
+
+
+def bind(source: str, target: Path, *, readonly: bool = False) -> None:
+    """Shows a directory at a second place. (The first call of a bind mount ignores MS_RDONLY: mount(2).)"""
+    mount(source, target, "", MS_BIND | MS_REC)
+    if readonly:
+        mount("none", target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
+
+
+def nfs(source: str, target: Path, options: str = "", *, readonly: bool = False) -> None:
+    """Mounts HOST:/PATH without mount.nfs: the kernel does it all, but wants the server's address in `addr` (nfs(5)).
+
+    Without `vers` among the options it is NFS 4.2. Raises OperationFailed.
+    """
+    host = source[: source.index(":/")].strip("[]")
+    try:
+        address = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError as error:
+        raise OperationFailed(f"cannot mount {source}: its host is not known: {error.strerror}") from None
+    flags, rest = _flags(options)
+    words = [word for word in rest.split(",") if word]
+    if not any(word.startswith(("vers=", "nfsvers=")) for word in words):
+        words.append("vers=4.2")
+    if not {"nfs", "nfs4"} & known_filesystems():
+        try:
+            modules.need("nfs", Path("/proc/fs/nfsfs"))
+        except OperationFailed as error:
+            raise OperationFailed(f"cannot mount {source}: this kernel has no NFS client ({error.message})") from None
+    mount(source, target, "nfs", flags | MS_NODEV | (MS_RDONLY if readonly else 0), ",".join([*words, f"addr={address}"]))
+
+
+def known_filesystems() -> set[str]:
+    """The file systems that the kernel knows now."""
+    return {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines() if line.strip()}
+
+
+def overlay(lower: Path | Sequence[str], base: Path, size: str) -> Path:
+    """An overlay with its writable part in a tmpfs of at most `size` (a tmpfs size, "50%"). Returns its root.
+
+    `lower` is one directory or several, the topmost first.
+    """
     writable, root = base / "rw", base / "root"
     for directory in (writable, root):
         directory.mkdir(parents=True, exist_ok=True)
     mount("tmpfs", writable, "tmpfs", 0, f"mode=755,size={size}")
     (writable / "upper").mkdir(mode=0o755)
     (writable / "work").mkdir()
-    mount("overlay", root, "overlay", 0, f"lowerdir={lower},upperdir={writable / 'upper'},workdir={writable / 'work'}")
+    lowers = str(lower) if isinstance(lower, Path) else ":".join(lower)
+    mount("overlay", root, "overlay", 0, f"lowerdir={lowers},upperdir={writable / 'upper'},workdir={writable / 'work'}")
     return root

@@ -1,15 +1,18 @@
 """The OCI runtime configuration of an image's container: pure, from facts to a dictionary.
 
-Privileged: a system image owns its machine. Mount, pid, ipc and uts namespaces are its own, the network is the node's.
-No resource limits and no rlimits are set, and the capabilities are those that the agent itself has: so it runs the same
-in minOS and inside an outer container that keeps some for itself.
+Privileged: a system image owns its machine. Its own are the namespaces that its description names: by default mount,
+pid, ipc, uts and cgroup; the network is the node's. Limits are set only where the description asks for them, and the
+capabilities are those that the agent itself has: so it runs the same in minOS and inside an outer container that keeps
+some for itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from imageapi.node.options import Resources
 from imageapi.node.spec import ContainerSpec
 
 CAPABILITIES = (
@@ -54,25 +57,91 @@ def mounts(systemd: bool, console: str) -> list[dict[str, Any]]:
     return found
 
 
-def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effective: int,
-           environment: Iterable[tuple[str, str]] = (), console: str = "/dev/console") -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device node as it stands on the node. `kind` is "c" or "b"."""
+
+    path: str
+    kind: str
+    major: int
+    minor: int
+    mode: int
+    uid: int
+    gid: int
+
+    def to_oci(self) -> dict[str, Any]:
+        """Its entry in config.json."""
+        return {"path": self.path, "type": self.kind, "major": self.major, "minor": self.minor, "fileMode": self.mode,
+                "uid": self.uid, "gid": self.gid}
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A mount of the node that the container sees."""
+
+    source: str
+    target: str
+    readonly: bool = False
+
+
+CPU_PERIOD = 100_000
+"""Microseconds over which processor time is counted."""
+
+HOOK_TIMEOUT = 30
+"""Seconds."""
+
+
+def resources(limits: Resources) -> dict[str, Any]:
+    """The limits as OCI has them."""
+    found: dict[str, Any] = {}
+    if limits.memory:
+        found["memory"] = {"limit": limits.memory}
+    if limits.cpus:
+        found["cpu"] = {"quota": max(1000, int(limits.cpus * CPU_PERIOD)), "period": CPU_PERIOD}
+    if limits.pids:
+        found["pids"] = {"limit": limits.pids}
+    return found
+
+
+def environment(spec: ContainerSpec) -> list[str]:
+    """The environment of the container's processes, as NAME=VALUE."""
+    env = {"PATH": PATH, "container": "crun", "TERM": "dumb"} | dict(spec.env)
+    return [f"{key}={value}" for key, value in sorted(env.items())]
+
+
+def _hooks(spec: ContainerSpec) -> dict[str, Any]:
+    return {name: [{"path": command[0], "args": list(command), "timeout": HOOK_TIMEOUT} for command in commands]
+            for name, commands in spec.hooks}
+
+
+def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effective: int, console: str = "/dev/console",
+           devices: Iterable[Device] = (), binds: Iterable[Bind] = ()) -> dict[str, Any]:
     """config.json for one container. `console` "" leaves /dev/console out."""
     names = capabilities(effective)
-    env = {"PATH": PATH, "container": "crun", "TERM": "dumb"} | dict(environment) | dict(spec.env)
-    return {
+    inside = mounts(spec.systemd, console)
+    inside += [_mount(b.target, "bind", "rbind", "rslave", "ro" if b.readonly else "rw", source=b.source) for b in binds]
+    found: dict[str, Any] = {
         "ociVersion": "1.0.0",
         "process": {
-            "terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": "/", "noNewPrivileges": False,
+            "terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": spec.workdir, "noNewPrivileges": False,
             "args": list(spec.command or (SYSTEMD_COMMAND if spec.systemd else PLAIN_COMMAND)),
-            "env": [f"{key}={value}" for key, value in sorted(env.items())],
+            "env": environment(spec),
             "capabilities": {"bounding": names, "effective": names, "permitted": names},
         },
         "root": {"path": root, "readonly": False},
-        "hostname": hostname,
-        "mounts": mounts(spec.systemd, console),
+        "mounts": inside,
         "linux": {
             "cgroupsPath": cgroup,
-            "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "cgroup")],
+            "namespaces": [{"type": kind} for kind in spec.namespaces],
             "maskedPaths": [], "readonlyPaths": [],
         },
     }
+    if "uts" in spec.namespaces:
+        found["hostname"] = spec.hostname or hostname
+    if limits := resources(spec.resources):
+        found["linux"]["resources"] = limits
+    if nodes := [d.to_oci() for d in devices]:
+        found["linux"]["devices"] = nodes
+    if hooks := _hooks(spec):
+        found["hooks"] = hooks
+    return found

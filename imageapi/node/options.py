@@ -1,4 +1,4 @@
-"""What a container may ask for beside its program: limits, devices, hooks, mounts, a health check. Checked, frozen facts.
+"""What a container may ask for beside its program: limits, devices, hooks, a health check. Checked, frozen facts.
 
 A field that was not given does not stand in the wire form either, so a plain image's description stays small.
 """
@@ -24,7 +24,6 @@ START_MAX = 240.0
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}")
 _DEVICE = re.compile(r"/dev(/[A-Za-z0-9][A-Za-z0-9._:-]*)+")
-_MOUNT_OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +76,7 @@ class Health:
                 "http": f"http port {self.port} {self.path}", "systemd": f"unit {self.unit}"}[self.kind]
 
 
-@dataclass(frozen=True, slots=True)
-class MountSpec:
-    """Something from outside that the container sees at `target`. `source` is what `kind` needs: a path, HOST:/PATH, a device."""
-
-    kind: str
-    target: str
-    source: str = ""
-    fstype: str = ""
-    options: str = ""
-    readonly: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        """The form that `parse_mount` reads."""
-        data: dict[str, Any] = {"kind": self.kind, "target": self.target}
-        return data | {k: v for k in ("source", "fstype", "options", "readonly") if (v := getattr(self, k))}
-
-
 NO_LIMITS = Resources()
-MOUNT_KINDS = ("bind", "nfs", "tmpfs", "attach")
 
 
 def fail(what: str, value: object, expected: str) -> InputError:
@@ -164,30 +145,6 @@ def parse_health(data: object) -> Health:
                   float(_number(found, "interval_s", 10, 0.1, 3600, "health")),
                   float(_number(found, "timeout_s", 5, 0.1, 300, "health")), _whole(found, "retries", 3, 1, 100, "health"),
                   float(_number(found, "start_s", 30, 0, START_MAX, "health")))
-
-
-def parse_mount(data: object) -> MountSpec:
-    """One of a container's mounts from its wire form. Raises InputError."""
-    found = _known(data, ("kind", "target", "source", "fstype", "options", "readonly"), "mounts")
-    kind, source = found.get("kind"), found.get("source", "")
-    fstype, options = found.get("fstype", ""), found.get("options", "")
-    if kind not in MOUNT_KINDS:
-        raise fail("mounts kind", kind, ", ".join(MOUNT_KINDS))
-    target = absolute(found.get("target"), "mounts target")
-    if kind == "nfs":
-        host, colon, path = source.partition(":") if isinstance(source, str) else ("", "", "")
-        if not colon or not re.fullmatch(r"[A-Za-z0-9.-]+", host):
-            raise fail("mounts source", source, "HOST:/PATH")
-        absolute(path, "mounts source")
-    elif kind == "tmpfs":
-        source = ""
-    else:
-        absolute(source, "mounts source")
-    if not isinstance(fstype, str) or not re.fullmatch(r"[a-z0-9.]{0,20}", fstype) or (kind == "attach" and not fstype):
-        raise fail("mounts fstype", fstype, "the name of a file system")
-    if not isinstance(options, str) or not _MOUNT_OPTIONS.fullmatch(options):
-        raise fail("mounts options", options, "words with commas between")
-    return MountSpec(kind, target, source, fstype, options, bool(found.get("readonly")))
 
 
 def parse_namespaces(value: object, systemd: bool) -> tuple[str, ...]:

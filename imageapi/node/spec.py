@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 from imageapi.node import options, rbd, verity
-from imageapi.node.options import Health, MountSpec, Resources
+from imageapi.node.objectspec import MountSpec, parse_container_mount
+from imageapi.node.options import Health, Resources
 from imageapi.node.rbd import RbdSource
 from imageapi.node.verity import Verity
 from layercake.kraken.errors import InputError
@@ -133,7 +134,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
     return dataclasses.replace(
         basic, depends=tuple(sorted(set(depends))), health=health, resources=options.parse_resources(given.get("resources", {})),
         devices=options.parse_devices(given.get("devices", [])), hooks=options.parse_hooks(given.get("hooks", {})),
-        mounts=tuple(options.parse_mount(m) for m in mounts), workdir=options.absolute(given.get("workdir") or "/", "workdir"),
+        mounts=tuple(parse_container_mount(m) for m in mounts), workdir=options.absolute(given.get("workdir") or "/", "workdir"),
         namespaces=options.parse_namespaces(namespaces, basic.systemd), hostname=hostname)
 
 

@@ -19,13 +19,3 @@ def remove(top: Path) -> None:
                 path.rmdir()
     if top.is_dir():
         top.rmdir()
-
-
-def remove_cgroup(top: Path) -> bool:
-    """Removes a cgroup and those below it (their files go with them); returns whether it is gone."""
-    for directory, _, _ in os.walk(top, topdown=False):
-        try:
-            Path(directory).rmdir()
-        except OSError:
-            return False
-    return True

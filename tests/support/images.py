@@ -1,0 +1,90 @@
+"""A node's image set with its events and a pushable clock, and what must be gone when it is done."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from imageapi.node.attach import FileBody
+from imageapi.node.container import Runtime
+from imageapi.node.files import Files
+from imageapi.node.images import Images
+from imageapi.node.mount import mount_points
+from imageapi.node.spec import ContainerSpec, ImageSpec
+
+Event = tuple[str, str, dict[str, Any]]
+
+
+class Node:
+    """An image set with its events, and a clock that can be pushed on."""
+
+    def __init__(self, run: Path) -> None:
+        self.events: list[Event] = []
+        self.skew = 0.0
+        self.cgroup = f"test-{os.getpid()}"
+        runtime = Runtime(run, parent=self.cgroup)
+        self.files = Files(run, runtime, lambda url, offset: FileBody(url.removeprefix("file://"), offset), overlay_size="16m")
+        self.images = Images(self.files, self.event, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + self.skew)
+
+    def event(self, kind: str, text: str, severity: str = "info", **data: Any) -> None:
+        self.events.append((kind, text, data))
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _, _ in self.events]
+
+    def last(self, kind: str) -> Event:
+        return [event for event in self.events if event[0] == kind][-1]
+
+    def run(self, *specs: ImageSpec) -> str:
+        self.images.want(specs)
+        return self.images.reconcile()
+
+    def wait_for_end(self) -> str:
+        """Waits until a watched container ends, and tells the image set, as the agent's loop does."""
+        watched = self.images.watched()
+        ready, _, _ = select.select(list(watched), [], [], 10)
+        assert ready, "no container ended"
+        for handle in ready:
+            self.images.ended(watched[handle])
+        return self.images.state()
+
+
+def spec_of(path: Path, name: str, **container: Any) -> ImageSpec:
+    digest = hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
+    container.setdefault("stop_timeout_s", 5.0)
+    return ImageSpec(name, f"blake2b:{digest}", path.stat().st_size, f"file://{path}", ContainerSpec(**container))
+
+
+def eventually(what: Callable[[], object], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def used_loops() -> set[str]:
+    return {p.parent.name for p in Path("/sys/block").glob("loop*/loop")}
+
+
+def mounts_under(run: Path) -> list[str]:
+    return [p for p in mount_points() if p.startswith(f"{run}/")]
+
+
+def open_handles() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def assert_clean(node: Node, run: Path, mounts: set[str], loops: set[str]) -> None:
+    assert set(mount_points()) <= mounts  # others on this machine may take their own away
+    assert used_loops() == loops
+    assert list((run / "containers").iterdir()) == []
+    assert list((run / "images").iterdir()) == []
+    assert list((run / "layers").iterdir()) == []
+    assert list((run / "crun").iterdir()) == []
+    top = Path("/sys/fs/cgroup") / node.cgroup
+    assert not top.exists() or not [d for d in top.iterdir() if d.is_dir()]
