@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from imageapi.rbdstore import Cluster, RbdContent
 from imageapi.store import ImageStore
 from layercake.head import modules
 from layercake.head.clock import Clock, steady_clock
@@ -22,7 +23,7 @@ from layercake.head.joining import Joining
 from layercake.head.modulehost import ModuleHost
 from layercake.head.nodeapi import NodeApi
 from layercake.head.services import ServiceManager
-from layercake.head.settings import Settings
+from layercake.head.settings import ImageSettings, Settings
 from layercake.head.store import Record, Store
 from layercake.head.sync import Sync
 from layercake.inventory.schema import Node
@@ -48,7 +49,7 @@ class Head:
         self.clock = clock or steady_clock()
         self.started = time.monotonic()
         self.store = Store(self.clock)
-        self.images = ImageStore(data_dir / "images")
+        self.images = open_store(data_dir / "images", settings.images)
         self._planners: dict[float, Planner] = {}
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path, self)
@@ -57,7 +58,7 @@ class Head:
         self.sync = Sync(self.store, self.engine, settings, self.clock, self.lost)
         self.database = Database(data_dir / "layercake.db")
         self.dispatcher = Dispatcher(self.host, self.joining, modules.OWNER)
-        self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings)
+        self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", {
             "pxe": settings.for_pxe(data_dir), "powerman": settings.for_powerman(), "imageapi": settings.for_imageapi(data_dir),
         })
@@ -72,7 +73,16 @@ class Head:
         await self.host.start()
         self.services.start()
         self._tasks = [asyncio.create_task(self.engine.run()), asyncio.create_task(self._every())]
+        if self.settings.images.store != "file":
+            self._tasks.append(asyncio.create_task(self._check_images()))
         self.store.event(None, "head.started", f"the head has started with {len(self.store)} nodes")
+
+    async def _check_images(self) -> None:
+        """Says whether the image store works. The head goes on without: what nodes run needs no store."""
+        try:
+            self.store.event(None, "images.ready", await asyncio.to_thread(self.images.check))
+        except LayercakeError as error:
+            self.store.event(None, "images.unwell", str(error), severity="error")
 
     async def stop(self) -> None:
         """Stops everything and writes what is left. No node is touched."""
@@ -239,6 +249,14 @@ class Head:
     async def _refresh(self, record: Record) -> None:
         with contextlib.suppress(LayercakeError):  # powerman records an unreachable BMC itself
             await self.host.call("powerman", "refresh", {"node": record.node.id})
+
+
+def open_store(directory: Path, settings: ImageSettings) -> ImageStore:
+    """The image store that the settings ask for. Nothing outside is asked yet."""
+    if settings.store == "file":
+        return ImageStore(directory)
+    cluster = Cluster(settings.conf, settings.keyring, settings.pool, settings.user, settings.node_keyring)
+    return ImageStore(directory, content=RbdContent(directory, cluster))
 
 
 def _boot_part(node: Node) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from imageapi.content import Attachment
+from imageapi.store import ImageStore
 from layercake.head.database import Database
 from layercake.head.engine import Engine
 from layercake.head.joining import Joining
@@ -28,21 +30,33 @@ _MAX_EVENTS = 500
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def desired(record: Record, settings: Settings, requests: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+def no_attachment(digest: str) -> Attachment | None:
+    """How nodes attach a content when all of them are fetched."""
+    return None
+
+
+def desired(
+    record: Record, settings: Settings, requests: Mapping[int, dict[str, Any]],
+    attachment: Callable[[str], Attachment | None] = no_attachment,
+) -> dict[str, Any]:
     """The document D of ARCHITECTURE.md: everything that a node needs to know to act."""
     base = f"http://{settings.address}:{settings.images.http_port}/images/"
     return {
-        "revision": record.cfg_revision, "goal": record.goal_values, "images": [_image(i, base) for i in record.wanted],
-        "stage": [_image(i, base) for i in record.stage],
+        "revision": record.cfg_revision, "goal": record.goal_values,
+        "images": [_image(i, base, attachment(i.digest)) for i in record.wanted],
+        "stage": [_image(i, base, attachment(i.digest)) for i in record.stage],
         "requests": [{"id": number, **request} for number, request in requests.items()],
     }
 
 
-def _image(image: WantedImage, base: str) -> dict[str, Any]:
-    return {
+def _image(image: WantedImage, base: str, attachment: Attachment | None) -> dict[str, Any]:
+    document = {
         "name": image.name, "digest": image.digest, "size": image.size, "container": image.container,
         "url": base + image.digest.removeprefix("blake2b:"),
     }
+    if attachment is not None:
+        document |= {"attach": attachment.attach, "verity": attachment.verity}
+    return document
 
 
 class NodeApi:
@@ -50,6 +64,7 @@ class NodeApi:
 
     def __init__(
         self, store: Store, engine: Engine, joining: Joining, sync: Sync, database: Database, settings: Settings,
+        images: ImageStore,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -57,6 +72,7 @@ class NodeApi:
         self._sync = sync
         self._database = database
         self._settings = settings
+        self._images = images
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -66,6 +82,7 @@ class NodeApi:
         return [
             web.post("/node/v1/join", _guarded(self._join)),
             web.get("/node/v1/desired", _guarded(self._desired)),
+            web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
             web.post("/node/v1/events", _guarded(self._events)),
             web.post("/node/v1/answers/{id}", _guarded(self._answer)),
         ]
@@ -120,7 +137,7 @@ class NodeApi:
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return desired(record, self._settings, self._requests.get(record.node.id, {}))
+        return desired(record, self._settings, self._requests.get(record.node.id, {}), self._images.attachment)
 
     def _authenticate(self, request: web.Request) -> Record:
         header = request.headers.get("Authorization", "")
@@ -136,6 +153,16 @@ class NodeApi:
 
     async def _desired(self, request: web.Request) -> web.Response:
         return web.json_response(self._document(self._authenticate(request)))
+
+    async def _secret(self, request: web.Request) -> web.Response:
+        """A key that an image of this node's needs, and no other."""
+        record, name = self._authenticate(request), request.match_info["name"]
+        document = self._document(record)
+        if not any(i.get("attach", {}).get("secret") == name for i in (*document["images"], *document["stage"])):
+            self._store.event(record, "secret.refused", "asked for a secret that none of its images needs", severity="warning",
+                              data={"secret": name[:80]})
+            raise Refused("cannot hand out the secret: no image of this node needs it")
+        return web.json_response({"key": self._images.secret(name)}, headers={"Cache-Control": "no-store"})
 
     async def _events(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)

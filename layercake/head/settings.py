@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from imageapi.node.rbd import NAME
 from layercake.kraken.errors import InputError
 
 FILE_NAME = "config.yaml"
@@ -42,9 +43,20 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The image store's HTTP server."""
+    """The image store, and its HTTP server.
+
+    `store` is "file" (in the data directory) or "rbd": an existing Ceph cluster by its `conf`, a `keyring` with the head's
+    client (the first in it, or `user`) and a `pool`. Nodes get the key in `node_keyring`; without it, the head asks the
+    cluster for one, which its own client must be allowed to.
+    """
 
     http_port: int = 8081
+    store: Literal["file", "rbd"] = "file"
+    conf: str = ""
+    keyring: str = ""
+    pool: str = ""
+    user: str = ""
+    node_keyring: str = ""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,6 +108,13 @@ def _check(settings: Settings, where: Path) -> None:
                 ipaddress.IPv4Address(value)
             except ValueError:
                 raise InputError(f"cannot use {where}: {what} {value!r} is not an IPv4 address") from None
+    images = settings.images
+    missing = [name for name in ("conf", "keyring", "pool") if not getattr(images, name)]
+    if images.store == "rbd" and missing:
+        raise InputError(f"cannot use {where}: images.store is rbd, and {', '.join(f'images.{m}' for m in missing)} is not given",
+                         hint="the cluster's ceph.conf, the head's keyring, and the name of the pool for images")
+    if images.store == "rbd" and not NAME.fullmatch(images.pool):
+        raise InputError(f"cannot use {where}: images.pool {images.pool!r} is not letters, digits, dots and dashes")
     if not 0 < settings.sync.hello_s < settings.sync.dead_s:
         raise InputError(f"cannot use {where}: sync.dead_s must be above sync.hello_s", hint="three times hello_s is usual")
 
