@@ -67,3 +67,30 @@ class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
     range: str
     image: str
     replace: str | None = None
+
+
+class RollStart(msgspec.Struct, forbid_unknown_fields=True):
+    """A roll in batches: the new content is staged on every node first, each batch has to pass its gate.
+
+    `batch` and `max_unavailable` are a number of nodes or a share of a stage ("10%"); empty means all at once. `canary` nodes go
+    first, alone. A node passes the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
+    inventory, in order; the last may be "all". `by` says who asks.
+    """
+
+    range: str
+    image: str
+    replace: str | None = None
+    batch: str = ""
+    max_unavailable: str = ""
+    canary: int = 0
+    health_timeout_s: float = 5.0
+    on_failure: Literal["rollback", "pause"] = "rollback"
+    on_stage_failure: Literal["skip", "fail"] = "skip"
+    stages: list[str] = []
+    by: str = ""
+
+
+class RollOrder(msgspec.Struct, forbid_unknown_fields=True):
+    """An order to a roll. `by` says who gives it."""
+
+    by: str = ""

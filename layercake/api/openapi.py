@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from layercake import __version__
-from layercake.api.routes import Route
+from layercake.api.route import Route
 
 _ERROR = {
     "type": "object", "required": ["error"],

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from layercake import __version__
 from layercake.api import messages
 from layercake.api.auth import Role
+from layercake.api.rolls import RollRoutes
+from layercake.api.route import Route, number
 from layercake.head import views
 from layercake.head.operations import Operations
 from layercake.head.report import explain_text
@@ -20,28 +19,6 @@ from layercake.head.status import head_status
 from layercake.kraken.draw import svg
 from layercake.kraken.errors import InputError
 from layercake.kraken.explain import dot
-
-Answer = Callable[[web.Request, Any], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One operation of the API. `body` is the struct of its request, `query` the names of its parameters."""
-
-    method: str
-    path: str
-    role: Role
-    summary: str
-    answer: Answer
-    body: type[msgspec.Struct] | None = None
-    query: tuple[str, ...] = ()
-
-
-def _number(request: web.Request, name: str, default: int) -> int:
-    text = request.query.get(name, "")
-    if text and not text.isdigit():
-        raise InputError(f"cannot use {name}={text!r}: a whole number is expected")
-    return int(text) if text else default
 
 
 class Routes:
@@ -68,11 +45,12 @@ class Routes:
             Route("GET", "/v1/images", view, "The image store", self._images),
             Route("POST", "/v1/images", admin, "Add an image from a file on the head", self._add_image, m.ImageRequest),
             Route("DELETE", "/v1/images/{name}", admin, "Remove an image that no node wants", self._remove_image),
-            Route("POST", "/v1/images/roll", operate, "Move nodes to another image", self._roll, m.RollRequest),
+            Route("POST", "/v1/images/roll", operate, "Move nodes to an image at once, with no gate", self._roll, m.RollRequest),
             Route("GET", "/v1/power", view, "What the BMCs say now", self._power_status, query=("range",)),
             Route("POST", "/v1/power", operate, "Power on, off or cycle", self._power, m.PowerRequest),
             Route("GET", "/v1/events", view, "Events, oldest first", self._events, query=("since", "node", "kind", "limit")),
             Route("GET", "/v1/graph", view, "The state graph, with a node's path", self._graph, query=("format", "node")),
+            *RollRoutes(self._ops).table(),
         )
 
     async def _status(self, request: web.Request, body: None) -> Any:
@@ -100,7 +78,7 @@ class Routes:
 
     async def _logs(self, request: web.Request, body: None) -> Any:
         name, container = request.match_info["name"], request.query.get("container", "")
-        return {"text": await self._ops.logs(name, container, _number(request, "lines", 200))}
+        return {"text": await self._ops.logs(name, container, number(request, "lines", 200))}
 
     async def _clear(self, request: web.Request, body: messages.RangeRequest) -> Any:
         return {"nodes": await self._ops.clear(body.range)}
@@ -132,7 +110,7 @@ class Routes:
         return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
 
     async def _events(self, request: web.Request, body: None) -> Any:
-        since, limit = _number(request, "since", 0), min(_number(request, "limit", 200), 5000)
+        since, limit = number(request, "since", 0), min(number(request, "limit", 200), 5000)
         node, kind = request.query.get("node", ""), request.query.get("kind", "")
         found = [e for e in self._head.store.events if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)]
         return {"events": [views.event_view(e) for e in found[-limit:]]}

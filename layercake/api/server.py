@@ -16,7 +16,8 @@ from aiohttp import WSMsgType, web
 
 from layercake.api.auth import FILE_NAME, Role, Tokens
 from layercake.api.openapi import document
-from layercake.api.routes import Route, Routes
+from layercake.api.route import Route
+from layercake.api.routes import Routes
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.store import Event

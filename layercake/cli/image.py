@@ -141,9 +141,9 @@ def roll(app: App, nodes: str, name: str, replace: str | None, no_wait: bool, ti
         there = await follow(head, watch, out, timeout)
         if out.json:
             views = [s.to_record() for s in watch.seen.values()]
-            out.document({"roll": answer["roll"], "names": answer["nodes"], "done": None if no_wait else there, "nodes": views})
+            out.document({"names": answer["nodes"], "done": None if no_wait else there, "nodes": views})
         elif no_wait:
-            out.line(f"roll {answer['roll']}: {fold(answer['nodes'])} shall run {name}")
+            out.line(f"{fold(answer['nodes'])}: shall run {name}")
         else:
             summary(watch, out, timeout)
         return OK if there else FAILED

@@ -29,6 +29,7 @@ SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS nodes (row INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, data TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS documents (key TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
 """
 _KEPT_EVENTS = 200_000
@@ -40,6 +41,7 @@ def _pack(record: Record) -> str:
         "node": record.node.to_record(), "machine": record.machine.to_record(), "changed_at": record.changed_at,
         "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision, "acked": record.acked,
         "was": record.values(), "wanted": msgspec.to_builtins(record.wanted), "running": msgspec.to_builtins(record.running),
+        "stage": msgspec.to_builtins(record.stage), "staged": sorted(record.staged),
         "session": session and {
             "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
             "joined": session.joined,
@@ -50,11 +52,12 @@ def _pack(record: Record) -> str:
 def _unpack(row: int, text: str, planner_for: Callable[[Node], Planner]) -> tuple[Record, dict[str, str]]:
     data: dict[str, Any] = json.loads(text)
     node = Node.from_record(data["node"])
-    images = [msgspec.convert(data[k], tuple[WantedImage, ...]) for k in ("wanted", "running")]
+    images = [msgspec.convert(data.get(k, ()), tuple[WantedImage, ...]) for k in ("wanted", "running", "stage")]
     s = data["session"]
     session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"]) if s else None
     record = Record(
         row, node, planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
+        stage=images[2], staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
     )
@@ -92,31 +95,44 @@ class Database:
         store.revision = int(revision[0]) if revision else 1
         return was
 
+    def documents(self, prefix: str) -> dict[str, bytes]:
+        """The documents (Store.documents) whose key begins so."""
+        found = self._db.execute("SELECT key, data FROM documents WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
+        return {str(key): bytes(data) for key, data in found}
+
     async def flush(self, store: Store) -> None:
         """Writes what changed since the last flush; returns when it is on its way to the disk.
 
         Raises OperationFailed if that fails; what was to be written is then kept for the next flush.
         """
-        if not store.dirty and not store.new_events:
+        if not store.dirty and not store.new_events and not store.documents:
             return
         changed = [(record.row, record.node.id, _pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
         gone = [i for i in store.dirty if store.find(i) is None]
         events, dirty, store.new_events, store.dirty = store.new_events, store.dirty, [], set()
-        write = functools.partial(self._write, changed, gone, events, store.revision)
+        documents, store.documents = store.documents, {}
+        texts = {key: encode() for key, encode in documents.items()}
+        write = functools.partial(self._write, changed, gone, events, store.revision, texts)
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, write)
         except sqlite3.Error as error:
             store.dirty |= dirty
             store.new_events = events + store.new_events
+            store.documents = documents | store.documents
             raise OperationFailed(f"cannot write the database: {error}", hint="is the disk full?") from None
 
-    def _write(self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int) -> None:
+    def _write(
+        self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int,
+        documents: dict[str, bytes],
+    ) -> None:
         db = self._db
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
         db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", changed)
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
+        db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
+        db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])
         db.executemany(
             "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(e.id, e.at, e.node, e.kind, e.severity, e.text, json.dumps(e.data)) for e in events],

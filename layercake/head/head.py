@@ -22,6 +22,7 @@ from layercake.head.engine import Engine
 from layercake.head.joining import Joining
 from layercake.head.modulehost import ModuleHost
 from layercake.head.nodeapi import NodeApi
+from layercake.head.rolls.manager import Rolls
 from layercake.head.services import ServiceManager
 from layercake.head.settings import ImageSettings, Settings
 from layercake.head.store import Record, Store
@@ -57,6 +58,7 @@ class Head:
         self.engine = Engine(self.store, self, self.clock)
         self.sync = Sync(self.store, self.engine, settings, self.clock, self.lost)
         self.database = Database(data_dir / "layercake.db")
+        self.rolls = Rolls(self.store, self.engine, self.sync, self.database, self.clock)
         self.dispatcher = Dispatcher(self.host, self.joining, modules.OWNER)
         self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", {
@@ -72,7 +74,7 @@ class Head:
         self.sync.open()
         await self.host.start()
         self.services.start()
-        self._tasks = [asyncio.create_task(self.engine.run()), asyncio.create_task(self._every())]
+        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self.rolls.run())]
         if self.settings.images.store != "file":
             self._tasks.append(asyncio.create_task(self._check_images()))
         self.store.event(None, "head.started", f"the head has started with {len(self.store)} nodes")
@@ -104,6 +106,7 @@ class Head:
             record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
+        self.rolls.load()
 
     def planner_for(self, node: Node) -> Planner:
         """The planner for a node; nodes alike share one."""
@@ -130,6 +133,7 @@ class Head:
                 if time.monotonic() - last_scan >= SCAN_S:
                     last_scan = time.monotonic()
                     self.sync.scan()
+                self.rolls.tick()
                 await self.database.flush(self.store)
             except LayercakeError as error:
                 log.error("%s", error)

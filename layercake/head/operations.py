@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from imageapi.store import Image
+from layercake.head.desire import want
 from layercake.head.head import Head
+from layercake.head.rolls import ask as asking
+from layercake.head.rolls.facts import Roll
 from layercake.head.store import Record, WantedImage
 from layercake.inventory.diff import diff
 from layercake.inventory.load import load
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import Inventory, Node, groups_of
-from layercake.kraken.converge import Cleared, DesiredChanged, Discovered
+from layercake.kraken.converge import Cleared, Discovered
 from layercake.kraken.errors import InputError, LayercakeError, Refused
-from layercake.kraken.variables import Goal
-
-
-def goal_of(record: Record, state: str) -> Goal:
-    """The goal for a desired state: up is powered, in sync and with its images running; off is off."""
-    layout = record.planner.layout
-    if state == "off":
-        return layout.goal({"power": "OFF"})
-    return layout.goal({"power": "ON", "run": "SYNC", "image": "ACTIVE" if record.wanted else "IDLE"})
 
 
 class Operations:
@@ -36,7 +29,6 @@ class Operations:
     def __init__(self, head: Head) -> None:
         self.head = self._head = head
         self._store = head.store
-        self._rolls = itertools.count(1)
 
     # -- inventory
 
@@ -88,6 +80,8 @@ class Operations:
         if removed and not allow_remove:
             raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:10])}",
                           hint="say --allow-remove if that is meant")
+        moved = [c.node for c in changes if c.node in new.nodes and "images" in c.fields]
+        self._head.rolls.refuse([r for r in self._store if r.name in set(moved)], "change the images of")
         for name in removed:
             self._head.forget(self._store.named(name))
             self._store.event(None, "inventory.removed", f"{name} was removed from the inventory")
@@ -117,10 +111,7 @@ class Operations:
         """
         held = {} if anew else {i.name: i for i in record.wanted}
         wanted = tuple(held.get(name) or self._wanted(name) for name in images)
-        fresh, record.wanted = wanted != record.wanted, wanted
-        record.cfg_revision += 1
-        self._store.mark(record)
-        self._head.engine.post(record, DesiredChanged(goal_of(record, record.node.state), fresh))
+        want(self._store, self._head.engine, record, wanted)
         self._head.sync.push(record)
 
     def _wanted(self, name: str) -> WantedImage:
@@ -225,22 +216,32 @@ class Operations:
         users = self.image_view(self._head.images.get(name))["used_by"]
         if users:
             raise Refused(f"cannot remove image {name}: wanted by {', '.join(users[:10])}", hint="roll them to another image first")
-        in_use = {i.digest for r in self._store for i in (*r.wanted, *r.running)}
+        roll = self._head.rolls.image_names().get(name)
+        if roll is not None:
+            raise Refused(f"cannot remove image {name}: roll {roll} needs it", hint=f"see `layercake roll status {roll}`")
+        in_use = self.in_use()
         await asyncio.to_thread(self._head.images.remove, name, in_use=in_use)
         self._store.event(None, "image.removed", f"image {name} was removed")
 
+    def in_use(self) -> set[str]:
+        """The digests of all images that a node wants or runs, or a roll may still need."""
+        return {i.digest for r in self._store for i in (*r.wanted, *r.running, *r.stage)} | self._head.rolls.digests()
+
     async def roll(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
-        """Wants another image on nodes: in the place of `replace`, or of all that they run."""
+        """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
         records = self.select(text)
         self._head.images.get(image)
-        without = [r.name for r in records if replace is not None and replace not in r.node.images]
-        if without:
-            raise InputError(f"cannot roll {', '.join(without[:10])}: does not run {replace}")
-        number = next(self._rolls)
+        asking.check_replace(records, replace)
+        self._head.rolls.refuse(records, "roll")
         for record in records:
-            images = (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
-            record.node = dataclasses.replace(record.node, images=images)
-            self._store.event(record, "image.roll", f"rolling to {', '.join(images)}", data={"roll": number})
+            images = asking.names_after(record, image, replace)
+            self._store.event(record, "image.roll", f"rolling to {', '.join(images)}")
             self._want(record, images, anew=True)
         await self._settle()
-        return {"roll": number, "nodes": [r.name for r in records]}
+        return {"nodes": [r.name for r in records]}
+
+    # -- rolls in batches
+
+    async def start_roll(self, text: str, ask: asking.Ask) -> Roll:
+        """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has changed then."""
+        return await asking.begin(self._head.rolls, self.select(text), ask, self._wanted)

@@ -59,8 +59,10 @@ class WantedImage(msgspec.Struct, frozen=True):
 class Record:
     """One node: its inventory entry, its place in the state graph, and its bond with its agent.
 
-    `wanted` moves `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images it
-    ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
+    `wanted` and `stage` move `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images
+    it ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
+    `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
+    it could not. `unhealthy` is what its newest health check said, "" if it is well.
     """
 
     row: int
@@ -72,6 +74,10 @@ class Record:
     dsc_revision: int = 1
     acked: int = 0
     running: tuple[WantedImage, ...] = ()
+    stage: tuple[WantedImage, ...] = ()
+    staged: frozenset[str] = frozenset()
+    stage_error: str = ""
+    unhealthy: str = ""
     session: Session | None = None
     last_seen: float | None = None
     address: tuple[str, int] | None = None
@@ -110,9 +116,11 @@ class Store:
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
         self.dirty: set[str] = set()
         self.new_events: list[Event] = []
+        self.documents: dict[str, Callable[[], bytes]] = {}  # to be written, by key; b"" deletes one
         self._next_event = 1
         self._next_row = 1
         self._listeners: list[Callable[[Event], None]] = []
+        self._watchers: list[Callable[[str], None]] = []
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._by_id.values())
@@ -154,11 +162,17 @@ class Store:
         """Forgets a node."""
         self._by_id.pop(record.node.id, None)
         self._by_name.pop(record.node.name, None)
-        self.dirty.add(record.node.id)
+        self.mark(record)
 
     def mark(self, record: Record) -> None:
-        """The record changed; it is to be written."""
+        """The record changed: it is to be written, and who watches is told."""
         self.dirty.add(record.node.id)
+        for watcher in self._watchers:
+            watcher(record.node.id)
+
+    def watch(self, watcher: Callable[[str], None]) -> None:
+        """Calls `watcher` with the id of each node that changes or is removed. It is called often, and must only take a note."""
+        self._watchers.append(watcher)
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
         """Calls `listener` with each new event until the returned function is called."""

@@ -32,7 +32,7 @@ def full(head: FakeHead) -> FakeHead:
         "GET /v1/images": (200, {"images": [image]}),
         "POST /v1/images": (200, {"image": image}),
         "DELETE /v1/images/debian": (200, {}),
-        "POST /v1/images/roll": (200, {"roll": 1, "nodes": ["n0"]}),
+        "POST /v1/images/roll": (200, {"nodes": ["n0"]}),
         "GET /v1/power": (200, {"power": [{"node": "n0", "power": "ON", "driver": "ipmi", "address": "10.1.0.1", "error": None}]}),
         "POST /v1/power": (200, {"nodes": [{"node": "n0", "accepted": True, "why": ""}]}),
         "GET /v1/events": (200, {"events": [event(1), event(2, severity="error")]}),

@@ -32,6 +32,7 @@ from layercake.head.rolls.facts import (
     Stage,
     Stand,
     Switch,
+    Unstage,
 )
 from layercake.head.rolls.see import Seen, replace
 from layercake.kraken.errors import Refused
@@ -184,6 +185,7 @@ class _Turn(Seen):
         plan, number = self.roll.plan, self.roll.batch + 1
         amount = plan.batch or plan.max_unavailable
         size = plan.canary if number == 1 and plan.canary else amount.of(self.stage_size()) if amount else len(ready)
+        self.actions += [Unstage(k) for k, n in self.nodes.items() if n.batch == self.roll.batch and n.state is Stand.DONE]
         self.roll = replace(self.roll, batch=number)
         for key in ready[:size]:
             self.set(key, batch=number)

@@ -1,0 +1,73 @@
+"""The routes of rolls: begin one, look at it, pause, resume, abort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from layercake.api import messages
+from layercake.api.auth import Role
+from layercake.api.route import Route, number
+from layercake.head.operations import Operations
+from layercake.head.rolls.ask import Ask, said_by
+from layercake.head.rolls.view import SHOWS, roll_view
+from layercake.kraken.errors import InputError
+
+
+class RollRoutes:
+    """The handlers, over one head."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._ops = operations
+        self._head = operations.head
+
+    def table(self) -> tuple[Route, ...]:
+        """All routes of rolls."""
+        view, operate, order = Role.VIEWER, Role.OPERATOR, messages.RollOrder
+        begin = messages.RollStart
+        return (
+            Route("POST", "/v1/rolls", operate, "Roll nodes to an image, in batches with gates", self._start, begin),
+            Route("GET", "/v1/rolls", view, "The rolls, newest first, without their nodes", self._list, query=("limit",)),
+            Route("GET", "/v1/rolls/{id}", view, "A roll, its nodes: all, open (not done) or none", self._show, query=("nodes",)),
+            Route("POST", "/v1/rolls/{id}/pause", operate, "Begin no further switch", self._pause, order),
+            Route("POST", "/v1/rolls/{id}/resume", operate, "Go on with a paused roll", self._resume, order),
+            Route("POST", "/v1/rolls/{id}/abort", operate, "End a roll; nodes that have switched stay", self._abort, order),
+        )
+
+    async def _start(self, request: web.Request, body: messages.RollStart) -> Any:
+        ask = Ask(
+            body.image, body.replace, body.batch, body.max_unavailable, body.canary, body.health_timeout_s, body.on_failure,
+            body.on_stage_failure, tuple(body.stages), body.by,
+        )
+        return {"roll": roll_view(await self._ops.start_roll(body.range, ask), self._head.store, "none")}
+
+    async def _list(self, request: web.Request, body: None) -> Any:
+        limit = max(1, number(request, "limit", 20))
+        return {"rolls": [roll_view(r, self._head.store, "none") for r in self._head.rolls.all()[:limit]]}
+
+    async def _show(self, request: web.Request, body: None) -> Any:
+        nodes = request.query.get("nodes", "all")
+        if nodes not in SHOWS:
+            raise InputError(f"cannot show nodes {nodes[:40]!r}: it is one of {', '.join(SHOWS)}")
+        return {"roll": roll_view(self._head.rolls.get(_id(request)), self._head.store, nodes)}
+
+    async def _pause(self, request: web.Request, body: messages.RollOrder) -> Any:
+        return await self._order(request, "pause", body)
+
+    async def _resume(self, request: web.Request, body: messages.RollOrder) -> Any:
+        return await self._order(request, "resume", body)
+
+    async def _abort(self, request: web.Request, body: messages.RollOrder) -> Any:
+        return await self._order(request, "abort", body)
+
+    async def _order(self, request: web.Request, what: str, body: messages.RollOrder) -> Any:
+        roll = await self._head.rolls.order(_id(request), what, said_by(body.by))
+        return {"roll": roll_view(roll, self._head.store, "none")}
+
+
+def _id(request: web.Request) -> int:
+    text = request.match_info["id"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InputError(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
+    return int(text)

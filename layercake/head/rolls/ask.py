@@ -1,0 +1,103 @@
+"""What people may ask of rolls: everything is checked first, with every mistake named, then the manager begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from layercake.head.rolls.facts import OnFailure, OnStageFailure, Plan, Roll, parse_amount
+from layercake.head.rolls.manager import Rolls
+from layercake.head.store import Record, WantedImage
+from layercake.kraken.errors import InputError
+
+REST_STAGE = "all"
+"""As the last stage: every node of the range that is in no stage before."""
+HEALTH_MAX_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A roll as it was asked for. Amounts are "5" or "10%", "" for none; `stages` are inventory groups, in order."""
+
+    image: str
+    replace: str | None = None
+    batch: str = ""
+    max_unavailable: str = ""
+    canary: int = 0
+    health_s: float = 5.0
+    on_failure: OnFailure = "rollback"
+    on_stage_failure: OnStageFailure = "skip"
+    stages: tuple[str, ...] = ()
+    by: str = ""
+
+
+def said_by(name: str) -> str:
+    """Who asks, as it stands in the history."""
+    return "".join(c for c in name if c.isprintable()).strip()[:80] or "a person"
+
+
+def plan_of(ask: Ask) -> Plan:
+    """The plan. Raises InputError."""
+    if not 0 <= ask.canary <= 65536:
+        raise InputError(f"cannot use canary {ask.canary}: it is a number of nodes")
+    if not (math.isfinite(ask.health_s) and 0 <= ask.health_s <= HEALTH_MAX_S):
+        raise InputError(f"cannot use health timeout {ask.health_s}: it is 0 to {HEALTH_MAX_S:.0f} seconds")
+    batch = parse_amount("batch", ask.batch) if ask.batch else None
+    limit = parse_amount("max-unavailable", ask.max_unavailable) if ask.max_unavailable else None
+    return Plan(batch, limit, ask.canary, ask.health_s, ask.on_failure, ask.on_stage_failure)
+
+
+def stages_of(records: Iterable[Record], names: tuple[str, ...]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """({node id: the number of its stage}, the stages' names). A node in several of the groups belongs to the first of them.
+
+    Raises InputError for a stage without nodes, one named twice, and nodes that are in none.
+    """
+    if not names:
+        return {}, (REST_STAGE,)
+    if len(set(names)) != len(names):
+        raise InputError(f"cannot use stages {','.join(names)[:200]}: one is named twice")
+    found: dict[str, int] = {}
+    left = []
+    for record in records:
+        number = next((i for i, name in enumerate(names) if name == REST_STAGE or name in record.node.groups), None)
+        if number is None:
+            left.append(record.name)
+        else:
+            found[record.node.id] = number
+    empty = [name for i, name in enumerate(names) if i not in found.values()]
+    if empty and empty != [REST_STAGE]:
+        raise InputError(f"cannot use stage {empty[0][:80]!r}: no node of the range is in that group, or not in a stage before",
+                         hint="stages are groups of the inventory; see `layercake node list`")
+    if left:
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        raise InputError(f"cannot use stages {','.join(names)[:200]}: {', '.join(left[:5])}{more}: in none of them",
+                         hint=f"add the stage {REST_STAGE!r} as the last: it holds all that are left")
+    return found, names
+
+
+def check_replace(records: Iterable[Record], replace: str | None) -> None:
+    """Raises InputError if a node does not run what is to be replaced."""
+    without = [r.name for r in records if replace is not None and replace not in r.node.images]
+    if without:
+        raise InputError(f"cannot roll {', '.join(without[:10])}: does not run {replace}")
+
+
+def names_after(record: Record, image: str, replace: str | None) -> tuple[str, ...]:
+    """The names of a node's images after a roll."""
+    return (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
+
+
+async def begin(rolls: Rolls, records: list[Record], ask: Ask, wanted: Callable[[str], WantedImage]) -> Roll:
+    """Checks and begins a roll. `wanted` gives an image of the store, or raises InputError. Raises InputError and Refused."""
+    new = wanted(ask.image)
+    check_replace(records, ask.replace)
+    plan = plan_of(ask)
+    stages, names = stages_of(records, ask.stages)
+    held = {new.name: new}
+
+    def target(record: Record) -> tuple[WantedImage, ...]:
+        kept = {i.name: i for i in record.wanted}
+        return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
+
+    return await rolls.start(records, ask.image, target, plan, stages, names, said_by(ask.by))

@@ -1,0 +1,295 @@
+"""The rolls of this head: fed by what changes in the store, carried out in the store, and kept on disk.
+
+One loop for all rolls; no task and no timer per node. A change of a node only puts its id down; the loop looks at all that
+changed since it last did, and rests in between for a few times as long as it has worked, so that a roll of ten thousand nodes
+leaves the head its time. What a roll decides is on disk before a node is told of it: a head that was killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from layercake.head.clock import Clock
+from layercake.head.database import Database
+from layercake.head.desire import want, want_staged
+from layercake.head.engine import Engine
+from layercake.head.rolls import decide
+from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note, Plan, Revert, Roll, Stage, Switch
+from layercake.head.store import Record, Store, WantedImage
+from layercake.head.sync import Sync
+from layercake.kraken.errors import InputError, LayercakeError, Refused
+
+log = logging.getLogger("layercake.rolls")
+KEEP = 100
+"""How many rolls that are over are kept."""
+REST = 4.0
+REST_MAX_S = 0.25
+_PREFIX = "roll/"
+UNSTAGE_AT_ONCE = 200
+"""How many nodes are told in one go, after a roll, that they need not keep the other images any more."""
+
+Target = Callable[[Record], tuple[WantedImage, ...]]
+
+
+def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
+    """What is known of a node, as far as this roll asks."""
+    if record is None:
+        return NodeFacts(up=False, present=False, sync=False)
+    machine, target = record.machine, roll.sets[node.target]
+    sync = record.value("run") == "SYNC"
+    return NodeFacts(
+        up=record.node.state == "up", sync=sync, held=not sync and machine.held_until > now,
+        busy=record.value("busy") == "BUSY", image=record.value("image"), acked=record.acked == record.cfg_revision,
+        target=record.wanted == target, before=record.wanted == roll.sets[node.before],
+        staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
+        quarantine=machine.quarantine.reason if machine.quarantine is not None else "",
+    )
+
+
+class Rolls:
+    """All rolls, newest last. Everything runs on the event loop."""
+
+    def __init__(self, store: Store, engine: Engine, sync: Sync, database: Database, clock: Clock) -> None:
+        self._store = store
+        self._engine = engine
+        self._sync = sync
+        self._database = database
+        self._clock = clock
+        self._rolls: dict[int, Roll] = {}
+        self._of: dict[str, int] = {}  # node id -> the roll that has it
+        self._touched: set[str] = set()
+        self._due = False
+        self._unstage: list[str] = []
+        self._wake = asyncio.Event()
+        store.watch(self._touch)
+
+    # -- life
+
+    def load(self) -> None:
+        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each."""
+        for data in self._database.documents(_PREFIX).values():
+            roll = msgspec.msgpack.decode(data, type=Roll)
+            self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
+        self._rolls = dict(sorted(self._rolls.items()))
+        for roll in self.active():
+            self._take(roll)
+        had = {key for roll in self.active() for key in roll.nodes}
+        self._unstage = [r.node.id for r in self._store if r.stage and r.node.id not in had]
+
+    def _take(self, roll: Roll) -> None:
+        for key in roll.nodes:
+            self._of[key] = roll.id
+        self._touched.update(roll.nodes)
+        self._due = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. A failure is logged and does not end the loop."""
+        while True:
+            await self._wake.wait()
+            began = time.monotonic()
+            try:
+                await self.settle()
+            except LayercakeError as error:  # the disk is full: what was decided is kept, and written when it can be
+                log.error("%s", error)
+                await asyncio.sleep(1.0)
+            except Exception:  # a bug must not end the rolls; all nodes are looked at again
+                log.exception("a step of the rolls failed")
+                await asyncio.sleep(1.0)
+                for roll in self.active():
+                    self._take(roll)
+            await asyncio.sleep(min(REST_MAX_S, REST * (time.monotonic() - began)))
+
+    def tick(self) -> None:
+        """Time has passed: deadlines are looked at. Called now and then."""
+        if self._unstage or any(not roll.over for roll in self._rolls.values()):
+            self._due = True
+            self._wake.set()
+
+    def _touch(self, key: str) -> None:
+        if key in self._of:
+            self._touched.add(key)
+            self._wake.set()
+
+    async def settle(self) -> None:
+        """Looks at what has changed, and does what the rolls ask for; returns when the nodes are told."""
+        self._wake.clear()
+        touched, self._touched = self._touched, set()
+        due, self._due = self._due, False
+        now, told = self._clock(), list[str]()
+        for roll in self.active():
+            keys = [k for k in touched if k in roll.nodes]
+            if keys or due:
+                facts = {k: facts_of(self._store.find(k), roll, roll.nodes[k], now) for k in keys}
+                told += self._carry_out(roll, *decide.step(roll, facts, now))
+        if due:
+            told += self._let_go()
+        await self._tell(told)
+
+    async def _tell(self, told: Iterable[str]) -> None:
+        nodes = [record for key in dict.fromkeys(told) if (record := self._store.find(key)) is not None]
+        if nodes:
+            await self._database.flush(self._store)
+        for record in nodes:
+            self._sync.push(record)
+
+    # -- carrying out
+
+    def _carry_out(self, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
+        """Puts down what a step decided; returns the nodes that have to be told."""
+        told = []
+        if roll is not old:
+            self._rolls[roll.id] = roll
+            self._save(roll.id)
+        for action in actions:
+            record = self._store.find(action.node) if action.node else None
+            if isinstance(action, Note):
+                self._store.event(record, action.kind, action.text, severity=action.severity, data={"roll": roll.id})
+            elif record is not None:
+                told += self._act(roll, record, action)
+        if roll.over:
+            for key in roll.nodes:
+                if self._of.get(key) == roll.id:
+                    del self._of[key]
+            self._forget_old()
+        return told
+
+    def _act(self, roll: Roll, record: Record, action: Action) -> list[str]:
+        """One action on one node; returns it if it has to be told now."""
+        key = record.node.id
+        node = roll.nodes[key]
+        target, before = roll.sets[node.target], roll.sets[node.before]
+        if isinstance(action, Stage):
+            want_staged(self._store, record, target)
+        elif isinstance(action, Switch):
+            names = ", ".join(i.name for i in target)
+            self._store.event(record, "image.roll", f"rolling to {names}", data={"roll": roll.id})
+            record.unhealthy = ""
+            if not roll.over:
+                want_staged(self._store, record, before)  # the way back stays short until the gate is passed
+            want(self._store, self._engine, record, target)
+        elif isinstance(action, Revert):
+            if record.wanted != before:
+                names = ", ".join(i.name for i in before) or "none"
+                self._store.event(record, "image.roll-back", f"back to {names}: {node.reason}", severity="warning",
+                                  data={"roll": roll.id})
+            record.unhealthy = ""
+            want_staged(self._store, record, target if action.keep else ())
+            want(self._store, self._engine, record, before)
+        else:
+            self._unstage.append(key)
+            return []
+        self._touch(key)  # a node that is there already shows that by no change
+        return [key]
+
+    def _let_go(self) -> list[str]:
+        """Has some of the nodes that are through let go of what they staged."""
+        some, self._unstage = self._unstage[:UNSTAGE_AT_ONCE], self._unstage[UNSTAGE_AT_ONCE:]
+        found = []
+        for key in some:
+            record = self._store.find(key)
+            roll = self._rolls.get(self._of.get(key, 0))
+            if record is not None and record.stage and (roll is None or roll.nodes[key].state in ENDED):
+                want_staged(self._store, record, ())
+                found.append(key)
+        return found
+
+    def _save(self, number: int) -> None:
+        def encode() -> bytes:
+            roll = self._rolls.get(number)
+            return b"" if roll is None else msgspec.msgpack.encode(roll)
+
+        self._store.documents[f"{_PREFIX}{number}"] = encode
+
+    def _forget_old(self) -> None:
+        over = [number for number, roll in self._rolls.items() if roll.over]
+        for number in over[:-KEEP]:
+            del self._rolls[number]
+            self._save(number)
+
+    # -- what people ask for
+
+    def active(self) -> list[Roll]:
+        """The rolls that are under way or paused."""
+        return [roll for roll in self._rolls.values() if not roll.over]
+
+    def all(self) -> list[Roll]:
+        """All rolls that are kept, newest first."""
+        return list(reversed(self._rolls.values()))
+
+    def get(self, number: int) -> Roll:
+        """A roll. Raises InputError if there is none of this number."""
+        try:
+            return self._rolls[number]
+        except KeyError:
+            raise InputError(f"cannot find roll {number}", hint="see `layercake roll status`") from None
+
+    def number(self) -> int:
+        """The number of the next roll."""
+        return max(self._rolls, default=0) + 1
+
+    def refuse(self, records: Iterable[Record], what: str) -> None:
+        """Raises Refused if a roll that is not over has one of the nodes: two would fight over it."""
+        taken: dict[int, list[str]] = {}
+        for record in records:
+            number = self._of.get(record.node.id)
+            if number is not None:
+                taken.setdefault(number, []).append(record.name)
+        for number, names in taken.items():
+            roll = self._rolls[number]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            why = f"roll {number} to {roll.image}, by {roll.by}, has it ({roll.state.value})"
+            hint = f"wait for it, or `layercake roll abort {number}`"
+            raise Refused(f"cannot {what} {', '.join(names[:5])}{more}: {why}", hint=hint)
+
+    def digests(self) -> set[str]:
+        """The digests of all images that a roll under way may still need."""
+        return {i.digest for roll in self.active() for images in roll.sets for i in images}
+
+    def image_names(self) -> dict[str, int]:
+        """The names of those images, with a roll that needs each."""
+        return {i.name: roll.id for roll in self.active() for images in roll.sets for i in images}
+
+    async def start(
+        self, records: list[Record], image: str, target: Target, plan: Plan, stages: Mapping[str, int], names: tuple[str, ...],
+        by: str,
+    ) -> Roll:
+        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id.
+
+        Raises Refused if another roll has one of them. The roll is on disk when this returns.
+        """
+        self.refuse(records, "roll")
+        sets: dict[str, tuple[int, tuple[WantedImage, ...]]] = {}
+
+        def place(images: tuple[WantedImage, ...]) -> int:
+            key = repr(images)
+            return sets.setdefault(key, (len(sets), images))[0]
+
+        nodes = {
+            r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(r.running or r.wanted)) for r in records
+        }
+        images = tuple(images for _, images in sorted(sets.values(), key=lambda pair: pair[0]))
+        roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes)
+        self._rolls[roll.id] = roll
+        self._save(roll.id)
+        self._store.event(None, "roll.started", f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}", data={"roll": roll.id})
+        self._take(roll)
+        await self._database.flush(self._store)
+        return roll
+
+    async def order(self, number: int, what: str, by: str) -> Roll:
+        """Pauses, resumes or aborts a roll. Raises Refused when its state does not allow that."""
+        roll = self.get(number)
+        orders = {"pause": decide.pause, "resume": decide.resume, "abort": decide.abort}
+        told = self._carry_out(roll, *orders[what](roll, by, self._clock()))
+        if self.active():
+            self._due = True
+            self._wake.set()
+        await self._tell(told)
+        await self._database.flush(self._store)
+        return self._rolls[number]

@@ -1,0 +1,103 @@
+"""A head under test with nodes that answer as agents do: they take the desired state, stage, switch, and say HELLO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layercake.head.nodeapi import desired
+from layercake.head.rolls.ask import Ask
+from layercake.head.rolls.facts import Roll
+from layercake.head.rolls.view import roll_view
+from tests.support.world import World
+
+
+class Agent:
+    """One node. `bad` names an image that fails here; a BUSY one does not switch."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.busy = "FREE"
+        self.bad = ""
+        self.silent = False
+        self.runs: list[dict[str, Any]] = []
+        self.staged: set[str] = set()
+        self.started: list[str] = []
+        world.attach(name)
+
+    def turn(self) -> None:
+        """Takes what is wanted, does it, and says so."""
+        if self.silent:
+            return
+        record = self.world.node(self.name)
+        document = desired(record, self.world.settings, {})
+        stage = {i["digest"]: i for i in document["stage"]}
+        for digest in stage.keys() - self.staged:
+            self.event("image.staged", {"digest": digest, "name": stage[digest]["name"]})
+        self.staged = set(stage)
+        image = "ACTIVE" if document["images"] else "IDLE"
+        if document["images"] != self.runs:
+            if self.busy == "BUSY":
+                image = "UPDATE"
+            else:
+                self.runs = document["images"]
+                self.started.append(self.runs[0]["name"] if self.runs else "")
+        if any(i["name"] == self.bad for i in self.runs):
+            image = "FATAL"
+        self.world.send(self.world.hello(self.name, image=image, busy=self.busy))
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        record = self.world.node(self.name)
+        self.world.head.store.event(record, kind, kind, data=data)
+        self.world.head.nodes._note(record, kind, kind, data)
+
+
+def inventory(count: int, image: str) -> str:
+    """An inventory of so many nodes."""
+    groups = {0: "[test]", 1: "[small]", 2: "[small]"}
+    lines = [
+        f'  n{i}: {{mac: "52:54:00:00:01:{i:02x}", ip: 10.1.0.{10 + i}, images: [{image}], groups: {groups.get(i, "[]")}}}'
+        for i in range(count)
+    ]
+    return "\n".join(["groups: {test: {}, small: {}}", "nodes:", *lines])
+
+
+class Site:
+    """A head and its nodes, moved on a second at a time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.agents: dict[str, Agent] = {}
+
+    async def up(self, count: int) -> None:
+        """So many nodes, up, running the image `one`; `two` and `three` are there too. n0 is in group test, n1 and n2 in small."""
+        for name in ("one", "two", "three"):
+            file = self.world.directory / f"{name}.squashfs"
+            file.write_bytes(b"hsqs" + name.encode() * 10)
+            self.world.head.images.add(file, name, {"systemd": False})
+        await self.world.ops.apply(inventory(count, "one"), "test.yaml", None, True)
+        self.agents = {f"n{i}": Agent(self.world, f"n{i}") for i in range(count)}
+        await self.step(2)
+
+    async def start(self, text: str, image: str, **ask: Any) -> Roll:
+        return await self.world.ops.start_roll(text, Ask(image, by="ann", **ask))
+
+    async def step(self, seconds: int = 1) -> None:
+        for _ in range(seconds):
+            for agent in self.agents.values():
+                agent.turn()
+            self.world.tick(1)
+            self.world.head.rolls.tick()
+            await self.world.head.rolls.settle()
+
+    async def until_over(self, number: int, seconds: int = 300) -> dict[str, Any]:
+        for _ in range(seconds):
+            if self.roll(number)["state"] in ("done", "failed", "aborted", "paused"):
+                break
+            await self.step()
+        return self.roll(number)
+
+    def roll(self, number: int) -> dict[str, Any]:
+        return roll_view(self.world.head.rolls.get(number), self.world.head.store)
+
+    def running(self) -> dict[str, str]:
+        return {name: agent.runs[0]["name"] for name, agent in self.agents.items()}
