@@ -59,7 +59,7 @@ class Files:
         """
         self.save(instance)
         marks = [time.monotonic()]
-        layer = self._layer(instance.spec, interrupted)
+        layer = self.layer(instance.spec, interrupted)
         marks.append(time.monotonic())
         bundle = self.runtime.bundle(instance.id)
         root = mount.overlay(layer, bundle, self.overlay_size)
@@ -71,7 +71,7 @@ class Files:
         self.save(instance)
         return {name: round(b - a, 3) for name, a, b in zip(("attach_s", "mount_s", "create_s"), marks, marks[1:], strict=False)}
 
-    def _layer(self, spec: ImageSpec, interrupted: Callable[[], bool]) -> Path:
+    def layer(self, spec: ImageSpec, interrupted: Callable[[], bool]) -> Path:
         """The mounted squashfs of an image; fetched and attached if it is not there."""
         layer = self.layers / spec.hex
         if mount.is_mounted(layer):

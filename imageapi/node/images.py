@@ -346,8 +346,12 @@ class Images:
         with self._lock:
             self._instances.pop(name, None)
 
+    def reserved(self) -> set[str]:
+        """Digests (hex) of layers that stay although no instance uses them (stage.py)."""
+        return set()
+
     def _collect(self) -> None:
-        used = {instance.spec.hex for instance in self.instances()}
+        used = {instance.spec.hex for instance in self.instances()} | self.reserved()
         try:
             clean = self.files.collect(used, {spec.hex for spec in self.wanted})
         except (LayercakeError, OSError) as error:

@@ -11,8 +11,8 @@ import imageapi.mutations
 from imageapi.node.attach import Body, FileBody
 from imageapi.node.container import Runtime
 from imageapi.node.files import Files
-from imageapi.node.images import Images
 from imageapi.node.spec import parse_images
+from imageapi.node.stage import StagedImages
 from layercake.node.declarations import HEAD_MUTATIONS
 from minos.agent.early import Early
 from minos.agent.http import Download
@@ -22,18 +22,22 @@ from minos.agent.worker import Handler
 MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
 
 
-class AgentImages(Images):
+class AgentImages(StagedImages):
     """The images as the agent knows them (minos.agent.loop.NodeImages): what is wanted comes as the head sent it."""
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         """Sets what is wanted; whether it is something else than before. Raises InputError."""
         return self.want(parse_images(list(images)))
 
+    def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
+        """Sets what shall be ready beside what runs. Raises InputError."""
+        self.stage(parse_images(list(images)), anew)
+
 
 class Context:
     """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
 
-    def __init__(self, images: Images, busy_file: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
+    def __init__(self, images: AgentImages, busy_file: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
         self.images = images
         self.interrupted = interrupted
         self.tell_all = tell_all
@@ -49,7 +53,7 @@ def open_url(url: str, offset: int) -> Body:
     return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
 
 
-def handlers(images: Images, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
+def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
     """The node's mutations, ready to be carried out."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:

@@ -65,7 +65,7 @@ class Link:
         self._post = post
         self._jitter = jitter
         self._changed = threading.Condition()
-        self._pull = self._hurry = self._sending = self._draining = False
+        self._pull = self._hurry = self._sending = self._draining = self._urgent = False
         self._answers: list[tuple[int, dict[str, Any]]] = []
         self.events = EventBuffer(self._wake, now)
         self._authorization = ""
@@ -96,6 +96,12 @@ class Link:
             self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._sending or len(self.events)), timeout)
             self._draining = False
+
+    def hurry(self) -> None:
+        """The newest event is not gathered with others, but sent at once: somebody waits for it."""
+        with self._changed:
+            self._urgent = True
+            self._changed.notify_all()
 
     def _wake(self) -> None:
         with self._changed:
@@ -149,7 +155,7 @@ class Link:
             while not (self._pull or self._answers or len(self.events)):
                 self._changed.wait()
             # Events come in bursts, in the middle of a roll: one request for all, a little later, off its critical path.
-            self._changed.wait_for(lambda: self._pull or self._draining or bool(self._answers), EVENT_DELAY)
+            self._changed.wait_for(lambda: self._pull or self._draining or self._urgent or bool(self._answers), EVENT_DELAY)
 
     def _work(self) -> None:
         """One round of what is to be done. What fails stays to be done."""
@@ -175,7 +181,7 @@ class Link:
     def _tell(self) -> None:
         """Hands the events in. Before the answers: whoever has an answer has what happened before it."""
         with self._changed:
-            batch, self._sending = self.events.take(), True
+            batch, self._sending, self._urgent = self.events.take(), True, False
         try:
             if batch:
                 self._call("POST", "/node/v1/events", batch)

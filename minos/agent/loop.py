@@ -24,6 +24,8 @@ from minos.agent.sync import HelloTimer, NewEpoch, SyncCodec
 from minos.agent.worker import Done, Handler, Worker
 
 TICK = 1.0
+URGENT = ("image.staged", "image.stage-failed", "image.unhealthy", "image.healthy")
+"""Events that a roll on the head waits for."""
 TRIM_EVERY = 10.0
 VOUCHES = ("busy", "image", "run")
 ALIVE = {"power": "ON", "boot": "INIT", "run": "SYNC"}
@@ -39,6 +41,9 @@ class NodeImages(Protocol):
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         """Sets what is wanted; whether it is something else than before. Raises InputError."""
+
+    def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
+        """Sets what shall be ready beside what runs; says of each when it is, again if `anew`. Raises InputError."""
 
     def state(self) -> str:
         """The value of the variable image."""
@@ -81,6 +86,7 @@ class Agent:
         self._newest = 0
         self._said: tuple[int, int, int] | None = None
         self._answered: set[int] = set()
+        self._anew = True
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
         self._stop = False
@@ -95,6 +101,8 @@ class Agent:
         if severity != "debug" and kind.startswith(("image.", "container.", "quarantine.")):
             self._say(f"agent: {text.splitlines()[0]}")
         self.link.events(kind, text, severity, **data)
+        if kind in URGENT:
+            self.link.hurry()
 
     def look(self) -> None:
         """Asks the loop to look at the images; from any thread."""
@@ -198,6 +206,7 @@ class Agent:
             changed = images.want_documents(desired.get("images", []))
         except LayercakeError as error:
             self.event("image.error", str(error), "error")
+        self._stage(images, desired.get("stage") or [])
         goal = machine.goal_of(desired.get("goal", {}))
         if changed and self._worker:
             self._worker.interrupt()
@@ -211,6 +220,14 @@ class Agent:
         for request in desired.get("requests", []):
             self._request(request, machine)
         self._timer.now()
+
+    def _stage(self, images: NodeImages, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Has content made ready that a roll will want. A head that was started again may have missed what was said of it."""
+        anew, self._anew = self._anew, False
+        try:
+            images.stage_documents(documents, anew)
+        except LayercakeError as error:
+            self.event("image.stage-failed", str(error), "warning", error=str(error))
 
     def _request(self, request: Mapping[str, Any], machine: Machine) -> None:
         """One of the head's requests; each number is answered once."""
@@ -315,6 +332,7 @@ class Agent:
                 self._timer.now()
                 self._newest = 0
                 self._answered.clear()
+                self._anew = True
                 self.link.pull()
                 continue
             if said.probe:
