@@ -11,6 +11,7 @@ import click
 from layercake.cli.app import FAILED, OK, App, json_option, pass_app, yes_option
 from layercake.cli.client import LONG_S, Client, quoted
 from layercake.cli.output import Column, moment, short, size
+from layercake.cli.roll import begin, request_of
 from layercake.cli.watch import Watch, follow, rolled, summary
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
@@ -126,15 +127,31 @@ def remove(app: App, name: str, yes: bool) -> int:
 @click.argument("nodes", metavar="RANGE")
 @click.argument("name", metavar="IMAGE")
 @click.option("--replace", help="The image whose place it takes; all images of the nodes if not given.")
+@click.option("--batch", metavar="N|P%", help="So many nodes, or this share of a stage, go together and pass a gate together.")
+@click.option("--max-unavailable", metavar="N|P%", help="No more of them switch at a time.")
+@click.option("--canary", type=click.IntRange(min=1), metavar="N", help="So many nodes go first, as a batch of their own.")
+@click.option("--health-timeout", "health_timeout_s", type=click.FloatRange(0, 86400), metavar="S",
+              help="A node must be well for so long after its switch; 5 if not given.")
+@click.option("--on-failure", type=click.Choice(["rollback", "pause"]), help="When a node fails: take its batch back, or pause.")
+@click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
+              help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
+@click.option("--stages", metavar="GROUP,..", help="Inventory groups that go one after the other; `all` at the end is the rest.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
 @json_option
 @pass_app
-def roll(app: App, nodes: str, name: str, replace: str | None, no_wait: bool, timeout: float) -> int:
-    """Move the nodes of RANGE to IMAGE, and follow until each runs it."""
+def roll(app: App, /, nodes: str, name: str, replace: str | None, no_wait: bool, timeout: float, **options: Any) -> int:
+    """Move the nodes of RANGE to IMAGE, and follow until each runs it.
+
+    Without any of the options from --batch to --stages, all nodes switch at once. With one of them the image is made ready on
+    every node before any switches, and each batch has to pass its gate before the next one begins.
+    """
     out = app.out
+    request = request_of(nodes, name, replace, options)
 
     async def action(head: Client) -> int:
+        if request is not None:
+            return await begin(app, head, request, not no_wait, timeout)
         answer: dict[str, Any] = await head.post("/v1/images/roll", {"range": nodes, "image": name, "replace": replace})
         waiting = [] if no_wait else await _up(app, head, nodes)
         watch = Watch([n for n in answer["nodes"] if n in waiting], rolled)

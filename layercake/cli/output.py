@@ -22,7 +22,9 @@ STYLES = {
     "converged": "green", "working": "cyan", "waiting": "yellow", "held": "yellow", "blocked": "red", "quarantined": "bold red",
     "running": "green", "ON": "green", "OFF": "dim", "HANG": "red", "UNKNOWN": "yellow", "SYNC": "green", "ERROR": "red",
     "FATAL": "bold red", "ACTIVE": "green", "UPDATE": "cyan", "BUSY": "magenta", "warning": "yellow", "error": "red",
-    "debug": "dim", "add": "green", "remove": "red", "change": "yellow",
+    "done": "green", "failed": "bold red", "aborted": "red", "paused": "yellow", "rolling": "cyan", "staging": "cyan",
+    "rolling back": "red", "rolled back": "red", "going back": "red", "to go back": "red", "busy": "magenta", "skipped": "yellow",
+    "switching": "cyan", "watching": "cyan", "debug": "dim", "add": "green", "remove": "red", "change": "yellow",
 }
 _GAP, _LEAST = 2, 4
 _PIPE_WIDTH = 10_000  # not a terminal: never wrapped, never cut

@@ -32,6 +32,14 @@ COMMANDS = [line.split() for line in """\
     image add debian /x.sqsh --no-systemd --command /init --env A=b --stop-timeout 3 --restart always
     image remove debian --yes
     image roll n0 debian --replace alpine --no-wait
+    image roll n0 debian --batch 10% --max-unavailable 2 --canary 1 --health-timeout 3 --on-failure pause --no-wait
+    image roll n0 debian --stages test,all --on-stage-failure fail
+    roll status
+    roll status 1 --all
+    roll status 1 --follow
+    roll pause 1
+    roll resume
+    roll abort 1
     power status n0
     power on n0
     power off n0 --yes --force

@@ -1,0 +1,97 @@
+"""Rolls in batches on the command line: what is asked, what is shown, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from layercake.cli import roll
+from tests.cli.fake_head import FakeHead
+
+Run = Callable[..., Any]
+
+
+def view(state: str = "rolling", **parts: Any) -> dict[str, Any]:
+    """A roll as the API shows it."""
+    found = {
+        "id": 3, "by": "ann", "at": 1700000000.0, "image": "web", "state": state, "reason": "", "ended": None, "batch": 2,
+        "stage": "all", "stages": ["all"], "nodes_total": 4, "counts": {"done": 2, "switching": 2}, "plan": {}, "nodes": [],
+    }
+    return {**found, **parts}
+
+
+@pytest.fixture
+def rolls(head: FakeHead, monkeypatch: pytest.MonkeyPatch) -> FakeHead:
+    monkeypatch.setattr(roll, "POLL_S", 0.0)
+    views = [view("staging", batch=0, counts={"staging": 4}), view(), view("done", counts={"done": 4}, ended=1700000009.0)]
+
+    def show(request: Any, body: Any) -> tuple[int, Any]:
+        return 200, {"roll": views.pop(0) if len(views) > 1 else views[0]}
+
+    head.answers.update({
+        "POST /v1/rolls": (200, {"roll": view("staging")}), "GET /v1/rolls/3": show,
+        "GET /v1/rolls": (200, {"rolls": [view(), view("done", id=2)]}),
+        "POST /v1/rolls/3/pause": (200, {"roll": view("paused", reason="paused by ann")}),
+    })
+    return head
+
+
+def test_a_roll_in_batches_is_asked_for_and_followed(rolls: FakeHead, run: Run) -> None:
+    found = run("image", "roll", "@all", "web", "--batch", "10%", "--canary", "1", "--health-timeout", "3")
+    assert found.code == 0, found.err
+    (asked,) = rolls.asked("POST /v1/rolls")
+    by = asked.pop("by")
+    assert isinstance(by, str)
+    assert asked == {"range": "@all", "image": "web", "replace": None, "batch": "10%", "canary": 1, "health_timeout_s": 3.0}
+    assert "staging; 4 staging" in found.out
+    assert "rolling, batch 2; 2 done, 2 switching" in found.out
+    assert "done, batch 2; 4 done" in found.out
+    assert not rolls.asked("POST /v1/images/roll")
+
+
+def test_a_roll_with_no_option_goes_at_once_as_ever(rolls: FakeHead, run: Run) -> None:
+    rolls.answers["POST /v1/images/roll"] = (200, {"nodes": ["n0"]})
+    assert run("image", "roll", "n0", "debian").code == 0
+    assert not rolls.asked("POST /v1/rolls")
+
+
+def test_a_failed_roll_says_why_and_fails(rolls: FakeHead, run: Run) -> None:
+    nodes = [{"name": "n3", "state": "rolled back", "batch": 2, "stage": "all", "reason": "image FATAL after the switch",
+              "trouble": "image web: exit status 7\n\x1b[31mlast words"}]
+    failed = view("failed", reason="batch 2: n3 image FATAL", counts={"done": 2, "rolled back": 2}, nodes=nodes)
+    rolls.answers["GET /v1/rolls/3"] = (200, {"roll": failed})
+    found = run("image", "roll", "@all", "web", "--stages", "test, all")
+    assert found.code == 1
+    assert rolls.asked("POST /v1/rolls")[0]["stages"] == ["test", "all"]
+    assert "failed, batch 2; 2 done, 2 rolled back: batch 2: n3 image FATAL" in found.out
+    assert "exit status 7" in found.out
+    assert "\x1b" not in found.out
+    as_json = run("image", "roll", "@all", "web", "--batch", "1", "--json")
+    assert (as_json.code, json.loads(as_json.out)["roll"]["state"]) == (1, "failed")
+
+
+def test_orders_go_to_the_only_roll_under_way(rolls: FakeHead, run: Run) -> None:
+    found = run("roll", "pause")
+    assert (found.code, "paused by ann" in found.out) == (0, True)
+    rolls.answers["GET /v1/rolls"] = (200, {"rolls": [view(), view(id=4)]})
+    assert run("roll", "pause").code == 2
+    rolls.answers["GET /v1/rolls"] = (200, {"rolls": []})
+    assert "none is under way" in run("roll", "abort").err
+    rolls.answers["POST /v1/rolls/3/resume"] = (403, {"error": "cannot resume roll 3: it is done", "hint": ""})
+    assert run("roll", "resume", "3").code == 4
+
+
+def test_status_lists_and_shows(rolls: FakeHead, run: Run) -> None:
+    listed = run("roll", "status")
+    assert listed.code == 0
+    assert [line.split()[:2] for line in listed.out.splitlines()[1:]] == [["3", "rolling"], ["2", "done"]]
+    assert json.loads(run("roll", "status", "--json").out)["rolls"][0]["id"] == 3
+    assert run("roll", "status", "3", "--follow").code == 0
+    assert run("roll", "status", "9").code == 2
+
+
+def test_empty_stages_are_refused(rolls: FakeHead, run: Run) -> None:
+    assert run("image", "roll", "@all", "web", "--stages", "test,,all").code == 2
