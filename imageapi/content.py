@@ -41,6 +41,9 @@ class Content(Protocol):
     def verify(self, digest: str) -> None:
         """Reads a content again. Raises OperationFailed if it is not what it was, Unreachable."""
 
+    def file(self, digest: str, spare: Path) -> Path:
+        """A file with the content, to be read only: the backend's own, or a copy made at `spare`. Raises LayercakeError."""
+
     def attachment(self, digest: str) -> Attachment | None:
         """How nodes attach a content, None if they fetch it. From memory: the head's loop asks."""
 
@@ -114,6 +117,12 @@ class FileContent:
             raise OperationFailed(f"its file cannot be read: {error.strerror}", hint="add it again") from None
         if f"blake2b:{hasher.hexdigest()}" != digest:
             raise OperationFailed("its file was changed or damaged", hint="add it again")
+
+    def file(self, digest: str, spare: Path) -> Path:
+        """Its own."""
+        if not self.path(digest).exists():
+            raise OperationFailed(f"cannot read content {digest[:24]}: it is not in the store any more")
+        return self.path(digest)
 
     def attachment(self, digest: str) -> Attachment | None:
         """None: files are fetched."""

@@ -263,6 +263,12 @@ class RbdContent:
         if answer["digest"] != digest or answer["manifest"] != text or not self._signer.signed(text, answer["signature"]):
             raise OperationFailed("its image in the cluster was changed or damaged", hint="add it again")
 
+    def file(self, digest: str, spare: Path) -> Path:
+        """A copy: the squashfs without its hash tree."""
+        size = self._facts["contents"][digest]["size"]
+        self._errands.run("get", f"read content {digest[:24]}", hex=digest.partition(":")[2], size=size, path=str(spare))
+        return spare
+
     def attachment(self, digest: str) -> Attachment | None:
         """A and V of a content that is in the cluster."""
         facts = self._facts

@@ -205,8 +205,21 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
     return {"digest": f"blake2b:{hasher.hexdigest()}", **found}
 
 
+def get(request: dict[str, Any]) -> dict[str, Any]:
+    """Writes the first `size` bytes of an image's snapshot to `path`."""
+    at, size = 0, request["size"]
+    with (_pool(request) as (_, ioctx), rbd.Image(ioctx, PREFIX + request["hex"], snapshot=SNAPSHOT, read_only=True) as image,
+          Path(request["path"]).open("wb") as file):
+        while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
+            at += file.write(chunk)
+            say(progress=at)
+    if at < size:
+        raise OSError(errno.EIO, "the image is shorter than it should be")
+    return {}
+
+
 OPERATIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "measure": measure, "check": check, "node_key": node_key, "put": put, "prune": prune, "verify": verify,
+    "measure": measure, "check": check, "node_key": node_key, "put": put, "prune": prune, "verify": verify, "get": get,
 }
 
 

@@ -181,6 +181,14 @@ class ImageStore:
         except OperationFailed as error:
             raise OperationFailed(f"cannot verify image {name}: {error.message}", hint=error.hint) from None
 
+    def has(self, digest: str) -> bool:
+        """Whether a content is still there."""
+        return self._content.attachment(digest) is not None or self.path(digest).exists()
+
+    def file(self, digest: str, spare: Path) -> Path:
+        """A file with a content, to be read only; a copy is made at `spare` if the backend has none. Raises LayercakeError."""
+        return (self._content if self._content.attachment(digest) else self._files).file(digest, spare)
+
     def attachment(self, digest: str) -> Attachment | None:
         """How nodes attach a content, None if they fetch it as a file."""
         return self._content.attachment(digest)

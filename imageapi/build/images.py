@@ -10,7 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from imageapi.build.squash import run, squash
+from imageapi.build.squash import squash
+from imageapi.build.tools import run
 from layercake.kraken.errors import OperationFailed
 
 PLAIN_INIT = """#!/bin/sh

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from layercake.kraken.errors import OperationFailed
+from imageapi.build.tools import PATH, run
+
+_DONE = re.compile(r"\] (\d+)/(\d+)\s+\d+%")
+"""mksquashfs' progress bar: [=====/     ] 17/300   5%"""
 
 
-def run(command: Sequence[str], what: str, package: str, env: dict[str, str] | None = None) -> None:
-    """Runs a tool. Raises OperationFailed with its last words, or which package has it."""
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=env)
-    except FileNotFoundError:
-        raise OperationFailed(f"cannot {what}: {command[0]} is not installed", hint=f"apt-get install {package}") from None
-    if done.returncode:
-        raise OperationFailed(f"cannot {what}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+def squash(tree: Path, out: Path, *, level: int = 9, epoch: int = 0, xattrs: bool = True, all_root: bool = False,
+           exclude: Sequence[str] = (), progress: Callable[[float], None] = lambda done: None) -> Path:
+    """Packs a tree with zstd. Reproducible: all times are `epoch`; owners and attributes are kept, a system image needs them.
 
+    `exclude` are wildcards of what is left out, relative to the tree; `progress` gets how much is done (0 to 1).
+    """
 
-def squash(tree: Path, out: Path, *, level: int = 9) -> Path:
-    """Packs a tree with zstd. Reproducible: times are 0; owners and attributes are kept, a system image needs them."""
+    def line(text: str) -> None:
+        if (found := _DONE.search(text)) and int(found[2]):
+            progress(min(1.0, int(found[1]) / int(found[2])))
+
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
     partial.unlink(missing_ok=True)
-    run(["mksquashfs", str(tree), str(partial), "-noappend", "-quiet", "-no-progress", "-mkfs-time", "0", "-all-time", "0",
-         "-comp", "zstd", "-Xcompression-level", str(level)],
-        f"pack {out.name}", "squashfs-tools", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
-    partial.replace(out)
+    options = [*(() if xattrs else ("-no-xattrs",)), *(("-all-root",) if all_root else ())]
+    left_out = ["-wildcards", "-e", *exclude] if exclude else []
+    try:
+        run(["mksquashfs", str(tree), str(partial), "-noappend", "-quiet", "-mkfs-time", str(epoch), "-all-time", str(epoch),
+             "-comp", "zstd", "-Xcompression-level", str(level), *options, *left_out],
+            f"pack {out.name}", "squashfs-tools", {"PATH": PATH}, line)
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
     return out

@@ -45,7 +45,9 @@ def run(command: Sequence[str], what: str, package: str, env: dict[str, str] | N
     finally:
         process.stdout.close()
     if status:
-        raise OperationFailed(f"cannot {what}: {last_words(said, status)}")
+        message = last_words(said, status)
+        before = [text for text in said if not _NOISE.match(text) and message not in text and text not in message][-3:]
+        raise OperationFailed(f"cannot {what}: {message}", hint=f"it said before: {' | '.join(before)}"[:500] if before else "")
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:

@@ -46,7 +46,8 @@ class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A squashfs file on the head, to be added to the image store under a name."""
+    """A squashfs file on the head, to be added to the image store under a name. The fields from `depends` on are optional
+    parts of a container description, checked by imageapi.node.spec."""
 
     path: str
     name: str
@@ -55,6 +56,15 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     stop_timeout_s: float = 10.0
     restart: Literal["on-failure", "never", "always"] = "on-failure"
+    depends: list[str] | None = None
+    health: dict[str, Any] | None = None
+    resources: dict[str, Any] | None = None
+    devices: list[str] | None = None
+    hooks: dict[str, Any] | None = None
+    mounts: list[dict[str, Any]] | None = None
+    workdir: str | None = None
+    namespaces: list[str] | None = None
+    hostname: str | None = None
 
     def container(self) -> dict[str, Any]:
         """The container part."""

@@ -10,6 +10,7 @@ from aiohttp import web
 from layercake import __version__
 from layercake.api import messages
 from layercake.api.auth import Role
+from layercake.api.images import ImageRoutes
 from layercake.api.rolls import RollRoutes
 from layercake.api.route import Route, number
 from layercake.head import views
@@ -50,6 +51,7 @@ class Routes:
             Route("POST", "/v1/power", operate, "Power on, off or cycle", self._power, m.PowerRequest),
             Route("GET", "/v1/events", view, "Events, oldest first", self._events, query=("since", "node", "kind", "limit")),
             Route("GET", "/v1/graph", view, "The state graph, with a node's path", self._graph, query=("format", "node")),
+            *ImageRoutes(self._ops).table(),
             *RollRoutes(self._ops).table(),
         )
 

@@ -74,6 +74,10 @@ class Client:
         """The JSON at a path."""
         return await self._json("GET", path, query=query)
 
+    async def get_long(self, path: str, **query: str | int | None) -> Any:
+        """The JSON at a path that takes the head long to find out."""
+        return await self._json("GET", path, query=query, timeout=LONG_S)
+
     async def post(self, path: str, body: Mapping[str, Any], *, timeout: float = REQUEST_S) -> Any:
         """Posts JSON, returns JSON."""
         return await self._json("POST", path, body=body, timeout=timeout)

@@ -51,20 +51,21 @@ def list_(app: App) -> int:
 @click.option("--command", "command", help="What to run as init, with its arguments; quoted as in a shell.")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE",
               help="A variable for the container; may be repeated. No secrets.")
+@click.option("--workdir", default="/", show_default=True, help="The directory that the command starts in.")
 @click.option("--stop-timeout", type=click.FloatRange(0, 3600), default=10.0, show_default=True,
               help="Seconds to stop in before it is killed.")
 @click.option("--restart", type=click.Choice(["on-failure", "never", "always"]), default="on-failure", show_default=True)
 @json_option
 @pass_app
-def add(app: App, name: str, file: str, systemd: bool, command: str | None, environment: tuple[str, ...], stop_timeout: float,
-        restart: str) -> int:
+def add(app: App, name: str, file: str, systemd: bool, command: str | None, environment: tuple[str, ...], workdir: str,
+        stop_timeout: float, restart: str) -> int:
     """Add the squashfs FILE (a path on the head) to the store as NAME. A known name then means the new content; nodes that
     want it are not touched until they are rolled."""
     request = {
         # The head has a working directory of its own.
         "path": file if app.target.url else str(Path(file).expanduser().absolute()),
-        "name": name, "systemd": systemd, "command": _words(command), "env": _variables(environment),
-        "stop_timeout_s": stop_timeout, "restart": restart,
+        "name": name, "systemd": systemd, "command": words(command), "env": variables(environment),
+        "workdir": workdir, "stop_timeout_s": stop_timeout, "restart": restart,
     }
 
     async def action(head: Client) -> int:
@@ -79,7 +80,8 @@ def add(app: App, name: str, file: str, systemd: bool, command: str | None, envi
     return app.run(action)
 
 
-def _words(command: str | None) -> list[str] | None:
+def words(command: str | None) -> list[str] | None:
+    """The words of --command. Raises InputError."""
     if command is None:
         return None
     try:
@@ -91,7 +93,8 @@ def _words(command: str | None) -> list[str] | None:
     return words
 
 
-def _variables(environment: tuple[str, ...]) -> dict[str, str]:
+def variables(environment: tuple[str, ...]) -> dict[str, str]:
+    """The variables of --env. Raises InputError."""
     found = {}
     for item in environment:
         name, equals, value = item.partition("=")

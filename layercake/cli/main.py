@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from layercake import __version__
-from layercake.cli import events, graph, head, image, inventory, node, power, roll
+from layercake.cli import build, events, graph, head, image, inventory, node, power, roll
 from layercake.cli.app import BAD_INPUT, FAILED, OK, REFUSED, UNREACHABLE, App, json_option
 from layercake.cli.client import DEFAULT_SOCKET, Target
 from layercake.inventory.problems import InventoryErrors
@@ -39,6 +39,8 @@ def cli(app: App, socket: str, url: str, token_file: str, ca: str) -> None:
 for _command in (head.init, head.serve, head.status, inventory.plan, inventory.apply, node.node, image.image, roll.roll,
                  power.power, events.events, graph.graph):
     cli.add_command(_command)
+for _command in (build.build, build.diff, build.history):
+    image.image.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -61,6 +61,7 @@ def test_an_image_is_pushed_once_and_attached_by_facts_that_veritysetup_agrees_w
         with rbd.Image(ioctx, rbd_name(image), snapshot="v1", read_only=True) as opened:
             data = opened.read(0, opened.size())
     assert data[: image.size] == files[0].read_bytes()
+    assert store.file(image.digest, tmp_path / "copy").read_bytes() == files[0].read_bytes()
     device, verity = tmp_path / "device", found.verity
     device.write_bytes(data)
     check = ["veritysetup", "verify", str(device), str(device), verity["root_hash"], "--no-superblock", "--hash=sha256",

@@ -30,6 +30,8 @@ COMMANDS = [line.split() for line in """\
     node off n0 --force --yes
     image list
     image add debian /x.sqsh --no-systemd --command /init --env A=b --stop-timeout 3 --restart always
+    image diff debian@ab debian
+    image history debian
     image remove debian --yes
     image roll n0 debian --replace alpine --no-wait
     image roll n0 debian --batch 10% --max-unavailable 2 --canary 1 --health-timeout 3 --on-failure pause --no-wait

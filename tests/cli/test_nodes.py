@@ -163,7 +163,7 @@ def test_image_add_sends_an_absolute_path_and_the_container(
     assert result.code == 0
     assert full.asked("POST /v1/images") == [{
         "path": str(tmp_path / "a.sqsh"), "name": "app", "systemd": False, "command": ["/bin/sh", "-c", "sleep 1"],
-        "env": {"A": "b=c"}, "stop_timeout_s": 10.0, "restart": "never"}]
+        "env": {"A": "b=c"}, "workdir": "/", "stop_timeout_s": 10.0, "restart": "never"}]
 
 
 @pytest.mark.parametrize("option", [["--env", "A"], ["--env", "=x"], ["--command", "'"], ["--command", ""]])

@@ -1,0 +1,232 @@
+"""From a Dockerfile, an archive or a directory to a squashfs file, by buildah, skopeo, umoci and mksquashfs.
+
+    Dockerfile ──buildah──┐
+    archive ─────skopeo───┴─> OCI layout ──umoci──> root file system ──checks──> mksquashfs ──> FILE.squashfs
+    tar ─────────tar──────────────────────────────> root file system
+    directory ────────────────────────────────────> as it is
+
+The same input gives the same bytes: all times become SOURCE_DATE_EPOCH (0 when not set), entries are sorted, owners are
+kept, and of the extended attributes only file capabilities. What a RUN step itself makes up (a date, a random key, what
+a package mirror has today) is not in our hands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from imageapi.build import rootfs
+from imageapi.build.recipe import Recipe, read
+from imageapi.build.source import Kind, Source, detect
+from imageapi.build.squash import squash
+from imageapi.build.tools import PATH, run
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+
+Progress = Callable[[str, float | None], None]
+"""Called with what is being done, and how much of it is done (0 to 1, None when nobody knows)."""
+
+_STEP = re.compile(r"STEP (\d+)/(\d+): (.*)")
+_TAG = "layercake"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`systemd`, `command` and `env` go before what the source says; `build_args` are a Dockerfile's ARGs."""
+
+    dockerfile: Path | None = None
+    build_args: tuple[str, ...] = ()
+    all_root: bool = False
+    systemd: bool | None = None
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A finished image: its file, its digest (blake2b:HEX) and bytes, how to run it, and what a person should know."""
+
+    path: Path
+    kind: Kind
+    digest: str
+    size: int
+    systemd: bool
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    workdir: str
+    notes: tuple[str, ...]
+
+    def container(self) -> dict[str, Any]:
+        """The container fields of POST /v1/images."""
+        return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env), "workdir": self.workdir}
+
+
+def build(path: Path, out: Path, options: Options = Options(), progress: Progress = lambda what, done: None) -> Built:
+    """Builds an image into the file `out`. Must run as root. Raises InputError and OperationFailed."""
+    if os.geteuid() != 0:
+        raise InputError("cannot build: only root can keep the owners of the files", hint="use sudo")
+    epoch = source_date(os.environ)
+    progress("looking at the source", None)
+    source = detect(path, options.dockerfile)
+    with _scratch(out.parent) as scratch:
+        tree, recipe = _unpack(source, scratch, epoch, options, progress)
+        return _finish(source, tree, recipe, out, epoch, options, progress)
+
+
+def source_date(environment: Mapping[str, str]) -> int:
+    """SOURCE_DATE_EPOCH (seconds, Unix), 0 when not set. Raises InputError."""
+    text = environment.get("SOURCE_DATE_EPOCH", "") or "0"
+    if not text.isdecimal() or int(text) >= 1 << 32:
+        raise InputError(f"cannot use SOURCE_DATE_EPOCH={text[:40]!r}: seconds since 1970 are expected")
+    return int(text)
+
+
+@contextmanager
+def _scratch(near: Path) -> Iterator[Path]:
+    """A directory for the intermediate files, away afterwards; on the disk of the result, not in a small /tmp.
+
+    buildah bind-mounts the machine's own directories into a build. It runs in a mount namespace of its own, so none of
+    them can be left here; still, nothing is deleted while something is mounted below.
+    """
+    near.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".image-build-", dir=near)).resolve()
+    try:
+        yield scratch
+    finally:
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        left = [point for point in mounts if point == str(scratch) or point.startswith(f"{scratch}/")]
+        if left:
+            raise OperationFailed(f"cannot remove {scratch}: {left[0]} is mounted", hint="umount it, then remove the directory")
+        shutil.rmtree(scratch)
+
+
+def _unpack(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> tuple[Path, Recipe]:
+    """The root file system of a source and how it wants to be run."""
+    if source.kind is Kind.TREE:
+        return source.path, Recipe()
+    if source.kind is Kind.TAR:
+        progress("unpacking", None)
+        tree = scratch / "tree"
+        tree.mkdir(mode=0o755)
+        run(["tar", "-xpf", str(source.path.absolute()), "-C", str(tree), "--numeric-owner", "--xattrs",
+             f"--xattrs-include={rootfs.CAPABILITY}"], f"unpack {source.path}", "tar", _environment(scratch))
+        return tree, Recipe()
+    layout = _layout(source, scratch, epoch, options, progress)
+    progress("unpacking the layers", None)
+    bundle = str(scratch / "bundle")
+    run(["umoci", "unpack", "--image", f"{layout}:{_TAG}", bundle], "unpack the layers", "umoci", _environment(scratch))
+    return scratch / "bundle/rootfs", read(image_config(layout))
+
+
+def _layout(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> Path:
+    """The source as an OCI layout with one image in it."""
+    layout = scratch / "layout"
+    if source.kind is Kind.DOCKERFILE:
+        _buildah(source, layout, scratch, epoch, options, progress)
+        return layout
+    transport = {Kind.LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive", Kind.DOCKER_ARCHIVE: "docker-archive"}[source.kind]
+    progress("reading the archive", None)
+    # The policy says whose signature a registry's image needs. This is a file that an administrator names.
+    run(["skopeo", "--insecure-policy", "copy", f"{transport}:{source.path.absolute()}", f"oci:{layout}:{_TAG}"],
+        f"read {source.path}", "skopeo", _environment(scratch))
+    return layout
+
+
+def _buildah(source: Source, layout: Path, scratch: Path, epoch: int, options: Options, progress: Progress) -> None:
+    """Builds a Dockerfile. The head has no container engine: chroot isolation, plain directories, the head's network."""
+
+    def line(text: str) -> None:
+        if step := _STEP.match(text):
+            progress(f"step {step[1]}/{step[2]}: {step[3]}"[:100], (int(step[1]) - 1) / int(step[2]))
+
+    base = ["buildah", "--root", str(scratch / "storage"), "--runroot", str(scratch / "run"), "--storage-driver", "vfs"]
+    arguments = [word for item in options.build_args for word in ("--build-arg", item)]
+    alone = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    environment = _environment(scratch) | {"SOURCE_DATE_EPOCH": str(epoch)}
+    run([*alone, *base, "build", "--isolation", "chroot", "--network", "host", "--timestamp", str(epoch), "--layers=false",
+         *arguments, "-f", str(source.path.absolute()), "-t", f"localhost/{_TAG}", str(source.context.absolute())],
+        f"build {source.path}", "buildah", environment, line)
+    progress("collecting the layers", None)
+    run([*alone, *base, "push", f"localhost/{_TAG}", f"oci:{layout}:{_TAG}"], f"build {source.path}", "buildah", environment)
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """What the tools get to see: where registries and proxies are set up, and nothing else of ours."""
+    proxies = ("http_proxy", "https_proxy", "no_proxy")
+    kept = ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", *proxies, *(name.upper() for name in proxies))
+    return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)} | {k: os.environ[k] for k in kept if k in os.environ}
+
+
+def image_config(layout: Path) -> Mapping[str, Any]:
+    """The "config" object of the one image in an OCI layout. Raises InputError."""
+    try:
+        manifest = _blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0])
+        found = _blob(layout, manifest["config"]).get("config") or {}
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise InputError(f"cannot use the image's configuration: {error!r}") from None
+    if not isinstance(found, dict):
+        raise InputError("cannot use the image's configuration: it is no mapping")
+    return found
+
+
+def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Any:
+    algorithm, _, name = str(descriptor["digest"]).partition(":")
+    if algorithm != "sha256" or not re.fullmatch(r"[0-9a-f]{64}", name):
+        raise ValueError(f"digest {algorithm[:20]}")
+    return json.loads((layout / "blobs/sha256" / name).read_text())
+
+
+def _finish(source: Source, tree: Path, recipe: Recipe, out: Path, epoch: int, options: Options, progress: Progress) -> Built:
+    progress("checking the files", None)
+    rootfs.check(tree)
+    attributes = rootfs.keep_capabilities(tree, mend=source.kind is not Kind.TREE)
+    systemd, command, env, workdir = how_to_run(tree, recipe, options)
+    try:
+        squash(tree, out, epoch=epoch, xattrs=attributes, all_root=options.all_root, exclude=("dev/*",),
+               progress=lambda done: progress("packing", done))
+        progress("computing the digest", None)
+        with out.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+    except (LayercakeError, OSError):
+        out.unlink(missing_ok=True)
+        raise
+    notes = [*recipe.notes]
+    strangers = [str(uid) for uid in rootfs.owners(tree) if uid >= 1000 and uid != 65534]
+    if source.kind is Kind.TREE and strangers and not options.all_root:
+        notes.append(f"files belong to user {', '.join(strangers[:5])}; --all-root makes them root's")
+    return Built(out, source.kind, f"blake2b:{digest}", out.stat().st_size, systemd, command, env, workdir, tuple(notes))
+
+
+def how_to_run(tree: Path, recipe: Recipe, options: Options) -> tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...], str]:
+    """Whether systemd is the init, the command, the environment, where it starts: as the person says, else the source, else
+    what is there.
+
+    Raises InputError when there is nothing to run, rather than on each node.
+    """
+    env = dict(recipe.env) | dict(options.env)
+    said = options.command or recipe.command
+    systemd = options.systemd
+    if systemd is None and not options.command:
+        systemd = recipe.systemd if recipe.systemd is not None else not said and rootfs.init_is_systemd(tree)
+    if systemd:
+        if not options.command and not rootfs.find_program(tree, "/sbin/init", env):
+            raise InputError("cannot build: systemd shall be the init, and the image has no /sbin/init",
+                             hint="install systemd-sysv in it, or say --no-systemd --command")
+        return True, options.command, tuple(sorted(env.items())), "/"
+    if not said and not rootfs.find_program(tree, "/init", env):
+        raise InputError("cannot build: nothing says what the image runs: no CMD or ENTRYPOINT, no systemd, no /init",
+                         hint="say it with --command")
+    if said and not rootfs.find_program(tree, said[0], env, recipe.cwd):
+        raise InputError(f"cannot build: the image has no program {said[0][:200]!r}",
+                         hint="CMD, ENTRYPOINT or --command names it; in the shell form it is /bin/sh")
+    if rootfs.lookup(tree, recipe.cwd) is None:
+        raise InputError(f"cannot build: WORKDIR {recipe.cwd} is not in the image")
+    return False, said, tuple(sorted(env.items())), recipe.cwd

@@ -1,0 +1,71 @@
+"""From an OCI image's configuration to how Layercake runs it: pure.
+
+The fields are those of a container in ARCHITECTURE.md (C). What Layercake has no word for is said in a note and not
+silently left out. Source: OCI image-spec 1.0, config.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from layercake.kraken.errors import InputError
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SYSTEMD_STOP = ("SIGRTMIN+3", "37")
+"""The signal that systemd ends at: only its images ask for it."""
+
+_INITS = ("/sbin/init", "/usr/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd", "/bin/systemd")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an image wants to be run. `command` empty stands for systemd, or for /init of a plain image; `cwd` is where it
+    starts; `notes` says in words what could not be taken over."""
+
+    systemd: bool | None = None
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: str = "/"
+    notes: tuple[str, ...] = ()
+
+
+def read(config: Mapping[str, Any]) -> Recipe:
+    """The recipe of an OCI image configuration (its "config" object). Raises InputError for wrong types."""
+    entrypoint, command = _words(config, "Entrypoint"), _words(config, "Cmd")
+    notes: list[str] = []
+    env: dict[str, str] = {}
+    for item in _words(config, "Env"):
+        name, equals, value = item.partition("=")
+        if equals and _VARIABLE.fullmatch(name):
+            env[name] = value
+        else:
+            notes.append(f"Env {name[:60]!r} is left out: it is no name of a variable")
+    words = (*entrypoint, *command)
+    stop = _text(config, "StopSignal")
+    systemd = (bool(words) and words[0] in _INITS) or (not words and stop in _SYSTEMD_STOP) or None
+    if stop and not systemd and stop.removeprefix("SIG") not in ("TERM", "15"):
+        notes.append(f"StopSignal {stop[:20]} is not sent: a container is asked to end by SIGTERM")
+    user = _text(config, "User")
+    if user and user.split(":")[0] not in ("0", "root"):
+        notes.append(f"User {user[:60]} is left out: the init of a system image is root")
+    cwd = _text(config, "WorkingDir") or "/"
+    if not cwd.startswith("/"):
+        raise InputError(f"cannot use the image's configuration: WorkingDir {cwd[:80]!r} is not absolute")
+    return Recipe(systemd, words, tuple(sorted(env.items())), cwd, tuple(notes))
+
+
+def _words(config: Mapping[str, Any], name: str) -> list[str]:
+    found = config.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(word, str) and "\0" not in word for word in found):
+        raise InputError(f"cannot use the image's configuration: {name} is not a list of words")
+    return found
+
+
+def _text(config: Mapping[str, Any], name: str) -> str:
+    found = config.get(name) or ""
+    if not isinstance(found, str) or "\0" in found:
+        raise InputError(f"cannot use the image's configuration: {name} is not text")
+    return found

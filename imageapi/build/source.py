@@ -1,0 +1,104 @@
+"""What an image is built from: told by looking at it, and refused in words when it is nothing that we know."""
+
+from __future__ import annotations
+
+import enum
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from layercake.kraken.errors import InputError
+
+DOCKERFILES = ("Dockerfile", "Containerfile")
+_ROOT = {"bin", "etc", "init", "lib", "sbin", "usr"}
+
+
+class Kind(enum.Enum):
+    """The kinds of source, with what a person calls them."""
+
+    TREE = "a root file system"
+    TAR = "a root file system in a tar file"
+    DOCKERFILE = "a Dockerfile"
+    LAYOUT = "an OCI layout"
+    OCI_ARCHIVE = "an OCI archive"
+    DOCKER_ARCHIVE = "a Docker archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`path` is the thing itself, `context` the directory that a Dockerfile may copy from."""
+
+    kind: Kind
+    path: Path
+    context: Path
+
+
+def detect(path: Path, dockerfile: Path | None = None) -> Source:
+    """Finds out what there is at a path. `dockerfile` says which one, when `path` is its context. Raises InputError."""
+    if dockerfile is not None:
+        if not path.is_dir() or not dockerfile.is_file():
+            raise InputError(f"cannot build: {path if not path.is_dir() else dockerfile} is not there",
+                             hint="with --file, the first argument is the directory that the Dockerfile copies from")
+        return Source(Kind.DOCKERFILE, dockerfile, path)
+    if path.is_dir():
+        return _directory(path)
+    if not path.is_file():
+        raise InputError(f"cannot build: there is no {path}")
+    if tarfile.is_tarfile(path):
+        return Source(_archive(path), path, path.parent)
+    if _is_dockerfile(path):
+        return Source(Kind.DOCKERFILE, path, path.parent)
+    raise InputError(f"cannot build: {path} is no Dockerfile, OCI archive or tar file",
+                     hint="a squashfs needs no building: layercake image add NAME FILE")
+
+
+def _directory(path: Path) -> Source:
+    for name in DOCKERFILES:
+        if (path / name).is_file():
+            return Source(Kind.DOCKERFILE, path / name, path)
+    names = {entry.name for entry in path.iterdir()}
+    if "oci-layout" in names:
+        return Source(Kind.LAYOUT, path, path)
+    if not names & _ROOT:
+        raise InputError(f"cannot build: {path} has no Dockerfile, and nothing that a root file system has",
+                         hint=f"which is one of {', '.join(sorted(_ROOT))}")
+    return Source(Kind.TREE, path, path)
+
+
+def _is_dockerfile(path: Path) -> bool:
+    """Whether a text's first instruction is one that a Dockerfile may begin with."""
+    with path.open("rb") as file:
+        start = file.read(65536)
+    if b"\0" in start:
+        return False
+    words = (line.split()[0].upper() for line in start.decode("utf-8", "replace").splitlines() if line.split())
+    return next((word for word in words if not word.startswith("#")), "") in ("FROM", "ARG")
+
+
+def _archive(path: Path) -> Kind:
+    """The kind of a tar file; of the two archives, also that they hold plain files only, so that unpacking them is safe."""
+    try:
+        with tarfile.open(path) as archive:
+            members = archive.getmembers()
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise InputError(f"cannot build: {path} is damaged: {error}") from None
+    names = {str(PurePosixPath(member.name)) for member in members}
+    kind = Kind.OCI_ARCHIVE if "oci-layout" in names else Kind.DOCKER_ARCHIVE if "manifest.json" in names else Kind.TAR
+    if kind is Kind.TAR:
+        if not {PurePosixPath(name).parts[0] for name in names if PurePosixPath(name).parts} & _ROOT:
+            raise InputError(f"cannot build: {path} is neither an OCI archive nor a root file system")
+    else:
+        _plain(path, members, kind)
+    return kind
+
+
+def _plain(path: Path, members: Iterable[tarfile.TarInfo], kind: Kind) -> None:
+    for member in members:
+        name = PurePosixPath(member.name)
+        # docker save links layers that occur twice; the links stay inside the archive.
+        link = member.issym() or member.islnk()
+        linked = kind is Kind.DOCKER_ARCHIVE and link and not PurePosixPath(member.linkname).is_absolute()
+        if name.is_absolute() or ".." in name.parts or not (member.isfile() or member.isdir() or linked):
+            raise InputError(f"cannot build: {path} holds {ascii(member.name)[:120]}, which has no place in {kind.value}",
+                             hint="it was made by hand, perhaps to do harm")

@@ -1,0 +1,33 @@
+"""The routes that look into images: what a name pointed to, and what is different between two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from layercake.api.auth import Role
+from layercake.api.route import Route
+from layercake.head import imageviews
+from layercake.head.operations import Operations
+
+
+class ImageRoutes:
+    """The handlers, over one head."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._head = operations.head
+
+    def table(self) -> tuple[Route, ...]:
+        """All routes that look into images."""
+        view = Role.VIEWER
+        return (
+            Route("GET", "/v1/images/diff", view, "How two images differ: packages, files", self._diff, query=("a", "b")),
+            Route("GET", "/v1/images/{name}/history", view, "What a name points to and pointed to, newest first", self._history),
+        )
+
+    async def _diff(self, request: web.Request, body: None) -> Any:
+        return await imageviews.difference(self._head, request.query.get("a", ""), request.query.get("b", ""))
+
+    async def _history(self, request: web.Request, body: None) -> Any:
+        return imageviews.history(self._head, request.match_info["name"])
