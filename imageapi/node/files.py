@@ -19,7 +19,7 @@ from imageapi.node import attach, mount, oci, tree
 from imageapi.node.attachments import Attachments
 from imageapi.node.container import Process, Runtime
 from imageapi.node.objects import Objects
-from imageapi.node.plan import Instance, Phase
+from imageapi.node.plan import Cause, Instance, Phase
 from imageapi.node.spec import ImageSpec, parse_image
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
@@ -32,6 +32,8 @@ class Files:
         self.runtime = runtime
         self.open_url = open_url
         self.overlay_size = overlay_size
+        self.step = Cause.ATTACH
+        """What `prepare` does or did last: that is what it failed at."""
         self.blobs, self.layers, self.instances = run / "blobs", run / "layers", run / "images"
         for directory in (self.blobs, self.layers, self.instances, run / "containers"):
             directory.mkdir(parents=True, exist_ok=True)
@@ -40,7 +42,7 @@ class Files:
     def save(self, instance: Instance) -> None:
         """Writes an instance down, in one step."""
         data = {"id": instance.id, "spec": instance.spec.to_wire(), "phase": instance.phase.name, "pid": instance.process.pid,
-                "started": instance.process.started, "since": instance.since}
+                "started": instance.process.started, "since": instance.since, "health": instance.health}
         write_json(self.instances / f"{instance.id}.json", data)
 
     def load(self) -> list[Instance]:
@@ -49,7 +51,8 @@ class Files:
         for file in sorted(self.instances.glob("*.json")):
             data = json.loads(file.read_text())
             process = Process(data["pid"], data["started"])
-            found.append(Instance(data["id"], parse_image(data["spec"]), Phase[data["phase"]], process, data["since"]))
+            found.append(Instance(data["id"], parse_image(data["spec"]), Phase[data["phase"]], process, data["since"],
+                                  data.get("health", "")))
         return found
 
     def prepare(self, instance: Instance, interrupted: Callable[[], bool]) -> dict[str, float]:
@@ -58,14 +61,19 @@ class Files:
         Returns the seconds that the steps took.
         """
         self.save(instance)
+        self.step = Cause.ATTACH
         marks = [time.monotonic()]
         layer = self.layer(instance.spec, interrupted)
         marks.append(time.monotonic())
         bundle = self.runtime.bundle(instance.id)
+        self.step = Cause.OVERLAY
         root = mount.overlay(layer, bundle, self.overlay_size)
         self._resolver(root)
         marks.append(time.monotonic())
-        instance.process = self.runtime.create(instance.id, instance.spec.container, root, self._mounts(instance))
+        self.step = Cause.MOUNT
+        binds = self._mounts(instance)
+        self.step = Cause.INIT_FAIL
+        instance.process = self.runtime.create(instance.id, instance.spec.container, root, binds)
         marks.append(time.monotonic())
         instance.phase = Phase.PREPARED
         self.save(instance)

@@ -1,52 +1,29 @@
 """The node's image set: brings what runs to what is wanted.
 
 A roll prepares all of the new image while the old one runs, then stops the old and starts the new: the gap is a stop
-and a start, nothing else. What went wrong is counted per wanted set: after ATTEMPTS failures with back-off between them
-the set is FATAL, until another set is wanted or a person clears it.
+and a start, nothing else. Images that depend on others start after these are up, and stop before them. What went wrong
+is counted per image: after ATTEMPTS failures with back-off between them it is FATAL, until another set is wanted or a
+person clears it.
 
-Two threads: the worker calls `reconcile`, `stop_all` and `logs`; the agent's loop calls the rest. The lock guards the
-table of instances and is never held during anything slow.
+The worker's thread calls what is here; the agent's loop and the thread that checks health call what is in table.py.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from imageapi.node.attach import DigestMismatch, Interrupted
-from imageapi.node.container import Process, alive, open_pidfd
-from imageapi.node.files import Files, read_json, write_json
-from imageapi.node.plan import (
-    NO_FAILURE,
-    STEADY,
-    Failure,
-    Instance,
-    Phase,
-    backoff,
-    difference,
-    identity,
-    restarts,
-    state,
-    successors,
-)
-from imageapi.node.spec import ImageSpec, instance_id, parse_images
-from layercake.kraken.errors import InputError, LayercakeError
+from imageapi.node.container import alive
+from imageapi.node.order import meant, ranks
+from imageapi.node.plan import Cause, Instance, Phase, difference, successors
+from imageapi.node.spec import ImageSpec, instance_id
+from imageapi.node.table import EventSink as EventSink
+from imageapi.node.table import ImageTable
+from layercake.kraken.errors import LayercakeError, Unreachable
 
-ERROR_TAIL = 15
 Interrupt = Callable[[], bool]
-
-
-class EventSink(Protocol):
-    """Where the node's history goes. May be called from both threads."""
-
-    def __call__(self, kind: str, text: str, severity: str = "info", **data: Any) -> None: ...
-
-
-def boottime() -> float:
-    """Seconds since the kernel started, suspended time included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+WAIT_SLICE = 0.1
 
 
 def never() -> bool:
@@ -54,204 +31,70 @@ def never() -> bool:
     return False
 
 
-class Images:
-    """The instances on this node and what is wanted of them."""
+class AttemptFailed(LayercakeError):
+    """What one image needed could not be done."""
 
-    def __init__(self, files: Files, event: EventSink, *, clock: Callable[[], float] = boottime,
-                 changed: Callable[[], None] = lambda: None) -> None:
-        self.files = files
-        self.runtime = files.runtime
-        self.event = files.objects.event = event
-        self.clock = clock
-        self.changed = changed  # called when a roll is done but not yet tidied up, so that nobody waits for that
-        self.wanted: tuple[ImageSpec, ...] = ()
-        self.wanted_at = clock()
-        self.failure = NO_FAILURE
-        self.ends: dict[str, int] = {}
-        self._instances: dict[str, Instance] = {}
-        self._pidfds: dict[int, str] = {}
-        self._counter = 0
-        self._lock = threading.RLock()
-        self._adopted = False
-        self._file = files.run / "image-set.json"
-        self._load()
+    def __init__(self, error: LayercakeError, image: str, cause: Cause) -> None:
+        super().__init__(error.message, hint=error.hint)
+        self.image = image
+        self.cause = cause
+        self.mismatch = isinstance(error, DigestMismatch)
 
-    # ---- what is wanted, and the state -------------------------------------------------------------------------
 
-    def want(self, specs: Iterable[ImageSpec]) -> bool:
-        """Sets what is wanted; another set than before forgets earlier failures. Returns whether it is another."""
-        specs = tuple(specs)
-        with self._lock:
-            changed = [identity(s) for s in specs] != [identity(s) for s in self.wanted]
-            self.wanted = specs
-            if changed:
-                self.wanted_at = self.clock()
-                self.failure, self.ends = NO_FAILURE, {}
-            self._save()
-        return changed
+class Waiting(LayercakeError):
+    """An image was not started, because one that it depends on is not up. That one's failure is counted already."""
 
-    def state(self) -> str:
-        """The value of the variable `image`."""
-        with self._lock:
-            return state(self.wanted, self._instances.values(), self.failure)
 
-    def clear(self) -> None:
-        """A person's order to try again."""
-        with self._lock:
-            self.failure, self.ends = NO_FAILURE, {}
-            self._save()
-
-    def instances(self) -> list[Instance]:
-        """What is there now."""
-        with self._lock:
-            return list(self._instances.values())
-
-    def _save(self) -> None:
-        failure = self.failure
-        write_json(self._file, {"wanted": [s.to_wire() for s in self.wanted], "counter": self._counter, "ends": self.ends,
-                                "failure": [failure.count, failure.text, failure.retry_at]})
-
-    def _load(self) -> None:
-        """What an earlier agent knew. Before anything else, because a counter that starts anew would give ids twice."""
-        data: Any = read_json(self._file)
-        if data:
-            self.wanted = parse_images(data["wanted"])
-            self._counter, self.ends, self.failure = data["counter"], data["ends"], Failure(*data["failure"])
-
-    # ---- adoption ------------------------------------------------------------------------------------------------
-
-    def adopt(self) -> str:
-        """Takes over what an earlier agent left: living containers are kept as they are, remains are removed."""
-        with self._lock:
-            if self._adopted:
-                return self.state()
-            found = self.files.load()
-            for instance in found:
-                if instance.phase in (Phase.RUNNING, Phase.STOPPING, Phase.EXITED, Phase.FINISHED):
-                    self._instances[instance.id] = instance
-            self._adopted = True
-        for name in self.files.strays(self._instances):
-            self._remove(name)
-        self.files.objects.recover(set(self._instances))
-        for instance in found:
-            if instance.id not in self._instances:
-                self._remove(instance.id)
-            elif instance.phase in (Phase.RUNNING, Phase.STOPPING):
-                if alive(instance.process):
-                    instance.phase = Phase.RUNNING
-                    self._watch(instance)
-                    self.event("image.adopted", f"image {instance.spec.name} runs on as process {instance.process.pid}")
-                elif instance.phase is Phase.STOPPING:
-                    self._remove(instance.id, instance.process)
-                else:
-                    self._ended(instance)
-        self._collect()
-        return self.state()
-
-    # ---- processes that end --------------------------------------------------------------------------------------
-
-    def watched(self) -> dict[int, str]:
-        """Descriptors that become readable when a container ends, with the instance's id."""
-        with self._lock:
-            return dict(self._pidfds)
-
-    def _watch(self, instance: Instance) -> None:
-        handle = open_pidfd(instance.process)
-        if handle < 0:
-            self._ended(instance)
-            return
-        with self._lock:
-            self._pidfds[handle] = instance.id
-
-    def _unwatch(self, name: str) -> None:
-        import os
-
-        with self._lock:
-            for handle in [h for h, n in self._pidfds.items() if n == name]:
-                del self._pidfds[handle]
-                os.close(handle)
-
-    def ended(self, name: str) -> str:
-        """Called when an instance's descriptor is readable. Returns the new state."""
-        self._unwatch(name)
-        with self._lock:
-            instance = self._instances.get(name)
-            mine = instance is not None and instance.phase is Phase.RUNNING
-            if instance and mine:
-                instance.phase = Phase.EXITED  # at once: the worker must not take it for one that it stops
-        if instance and mine:
-            self._ended(instance)
-        return self.state()
-
-    def _ended(self, instance: Instance) -> None:
-        """A container ended that nobody stopped: report it, and decide whether it is started again and when."""
-        status = self.runtime.exit_status(instance.process)
-        lasted = max(0.0, self.clock() - instance.since)
-        again = restarts(instance.spec.container, status)
-        name = instance.spec.name
-        how = "an unknown exit status" if status is None else f"exit status {status}"
-        tail = self.runtime.tail(instance.id, ERROR_TAIL)
-        text = f"image {name}: its init ended after {lasted:.1f} s with {how}" + (f"; its last lines:\n{tail}" if tail else "")
-        self.event("container.exited", text, "error" if again else "info", image=name, status=status, lasted_s=round(lasted, 1))
-        with self._lock:
-            instance.phase = Phase.EXITED if again else Phase.FINISHED
-            self.files.save(instance)
-            if again:
-                count = 1 if lasted >= STEADY else self.ends.get(name, 0) + 1
-                self.ends[name] = count
-                self._fail(count, text, delay=0.0 if lasted >= STEADY else None)
-
-    def _fail(self, count: int, text: str, delay: float | None = None) -> None:
-        with self._lock:
-            wait = backoff(count) if delay is None else delay
-            self.failure = Failure(count, text, self.clock() + wait)
-            self._save()
-        if self.failure.fatal:
-            self.event("image.fatal", f"given up after {count} attempts: {text}", "error", attempts=count)
-        else:
-            self.event("image.retry", f"attempt {count + 1} in {wait:.0f} s", "warning", attempts=count)
-
-    # ---- changes (worker thread) -----------------------------------------------------------------------------------
+class Images(ImageTable):
+    """The changes."""
 
     def retry(self, interrupted: Interrupt = never) -> str:
-        """Waits until the next attempt is due, then makes it. Raises Interrupted."""
-        while (left := self.failure.retry_at - self.clock()) > 0 and self.failure.count:
+        """Waits until the next attempt is due, then makes it. Raises Interrupted.
+
+        A container that is unwell but runs is not restarted while the node is BUSY: what keeps it busy may be in there.
+        """
+        while any(f.open for f in self.failures.values()) and not self._due():
             if interrupted():
                 raise Interrupted("waiting for the next attempt was called off")
-            time.sleep(min(left, 0.1))
+            time.sleep(WAIT_SLICE)
         return self.reconcile(interrupted)
+
+    def _due(self) -> bool:
+        """Whether an attempt may be made now."""
+        now, busy = self.clock(), self.busy()
+        unwell = {i.spec.name for i in self.instances() if i.phase is Phase.UNHEALTHY}
+        return any(f.open and f.retry_at <= now and not (busy and name in unwell) for name, f in self.failures.items())
 
     def reconcile(self, interrupted: Interrupt = never) -> str:
         """Makes what runs be what is wanted; returns the state. A failure is counted and told, not raised."""
-        wanted = self.wanted
+        with self._lock:
+            wanted, self._held = self.wanted, self._seen()
+            now = self.clock()
+            later = {name for name, f in self.failures.items() if f.open and f.retry_at > now}
         old, new = difference(wanted, self.instances())
         fresh: list[Instance] = []
         try:
-            for spec in new:
+            for spec in (s for s in new if s.name not in later):
                 fresh.append(self._prepare(spec, interrupted))
-            self._switch(old, fresh)
-        except Interrupted:
+            self._switch([i for i in old if i.spec.name not in later], fresh, interrupted)
+            self._settle(interrupted)
+        except Waiting as error:
+            self._discard(fresh)
+            self.event("image.waiting", str(error), "warning")
+        except AttemptFailed as error:
+            self._discard(fresh)
+            self.event("image.digest-mismatch" if error.mismatch else "image.error", str(error), "error", image=error.image)
+            if self.wanted == wanted:
+                self._fail(error.image, error.cause, str(error))
+        except BaseException:
             self._discard(fresh)
             raise
-        except LayercakeError as error:
-            self._discard(fresh)
-            self._count_failure(wanted, error)
-        else:
+        finally:
             with self._lock:
-                if not any(i.phase is Phase.EXITED for i in self._instances.values()):
-                    self.failure = NO_FAILURE if self.wanted == wanted else self.failure
-                    self._save()
+                self._held = None
         self._collect()
+        self.tell()
         return self.state()
-
-    def _count_failure(self, wanted: tuple[ImageSpec, ...], error: LayercakeError) -> None:
-        kind = "image.digest-mismatch" if isinstance(error, DigestMismatch) else "image.error"
-        self.event(kind, str(error), "error")
-        with self._lock:
-            if self.wanted == wanted:
-                count = self.ends.get("", 0) + 1
-                self.ends[""] = count
-                self._fail(count, str(error))
 
     def _prepare(self, spec: ImageSpec, interrupted: Interrupt) -> Instance:
         with self._lock:
@@ -260,68 +103,138 @@ class Images:
             self._save()
         try:
             took = self.files.prepare(instance, interrupted)
+        except LayercakeError as error:
+            self._remove(instance.id)
+            if isinstance(error, Interrupted):
+                raise
+            cause = Cause.SERVER_FAIL if isinstance(error, Unreachable) else self.files.step
+            raise AttemptFailed(error, spec.name, cause) from None
         except BaseException:
             self._remove(instance.id)
             raise
         self.event("image.prepared", f"image {spec.name} is ready to start", "debug", image=spec.name, digest=spec.digest, **took)
         return instance
 
-    def _switch(self, old: list[Instance], fresh: list[Instance]) -> None:
-        """Stops each old instance and starts its successor at once; then those that have none, either way."""
+    # ---- the switch --------------------------------------------------------------------------------------------------
+
+    def _switch(self, old: list[Instance], fresh: list[Instance], interrupted: Interrupt) -> None:
+        """Stops the old instances and starts their successors. Raises AttemptFailed, Waiting, Interrupted."""
+        stopped: list[Instance] = []
+        try:
+            if any(i.spec.container.depends for i in (*old, *fresh)):
+                self._switch_in_order(old, fresh, stopped, interrupted)
+            else:
+                self._switch_in_pairs(old, fresh, stopped)
+            with self._lock:
+                for instance in stopped:
+                    self._instances.pop(instance.id, None)
+                if all(i.up for i in self._instances.values()):
+                    self._held = None
+            self.changed()
+        finally:
+            for instance in stopped:
+                self._remove(instance.id, instance.process)
+
+    def _switch_in_pairs(self, old: list[Instance], fresh: list[Instance], stopped: list[Instance]) -> None:
+        """Stops each old instance and starts its successor at once; then those that follow nobody."""
         pairs, rest = successors(old, fresh)
         for instance, successor in pairs:
-            running = self._stopping(instance)
-            since = self.clock()
-            self._stop(instance, running)
+            since, ran = self.clock(), self._stop(instance)
+            stopped.append(instance)
             if successor:
                 self._start(successor)
-                if running:
-                    now = self.clock()
-                    self.event("image.rolled", f"rolled from {instance.spec.name} to {successor.spec.name}",
-                               image=successor.spec.name, digest=successor.spec.digest,
-                               gap_ms=round((now - since) * 1000, 1), total_s=round(now - self.wanted_at, 3))
+                self._rolled(instance, successor, since, ran)
         for instance in rest:
             self._start(instance)
-        with self._lock:
-            for instance in old:
-                self._instances.pop(instance.id, None)
-        self.changed()
-        for instance in old:
-            self._remove(instance.id, instance.process)
+
+    def _switch_in_order(self, old: list[Instance], fresh: list[Instance], stopped: list[Instance], interrupted: Interrupt) -> None:
+        """Stops all old instances, dependants first; then starts the new ones, each after those that it depends on."""
+        follows = {new.id: gone for gone, new in successors(old, fresh)[0] if new}
+        before = ranks({i.spec.name: i.spec.container.depends for i in old})
+        after = ranks({s.name: s.container.depends for s in self.wanted})
+        times: dict[str, tuple[float, bool]] = {}
+        for instance in sorted(old, key=lambda i: before[i.spec.name], reverse=True):
+            since = self.clock()
+            times[instance.id] = since, self._stop(instance)
+            stopped.append(instance)
+        for instance in sorted(fresh, key=lambda i: after.get(i.spec.name, 0)):
+            self._await_dependencies(instance.spec, interrupted)
+            self._start(instance)
+            if instance.id in follows:
+                self._rolled(follows[instance.id], instance, *times[follows[instance.id].id])
+
+    def _await_dependencies(self, spec: ImageSpec, interrupted: Interrupt) -> None:
+        """Waits until all that an image depends on is up. Raises Waiting if that cannot be any more."""
+        names = {m for d in spec.container.depends for m in meant(d, [s.name for s in self.wanted])}
+        while missing := sorted(names - {i.spec.name for i in self.instances() if i.up}):
+            failed = [n for n in missing if not any(i.spec.name == n and i.phase is Phase.RUNNING for i in self.instances())]
+            if failed:
+                raise Waiting(f"cannot start image {spec.name}: {failed[0]}, which it depends on, is not up")
+            self._pause(interrupted)
+
+    def _settle(self, interrupted: Interrupt) -> None:
+        """Waits until no health check is undecided. Raises Interrupted."""
+        while any(i.phase is Phase.RUNNING and not i.up for i in self.instances()):
+            self._pause(interrupted)
+
+    def _pause(self, interrupted: Interrupt) -> None:
+        """Until something has moved, or for a moment."""
+        if interrupted():
+            raise Interrupted("waiting for a health check was called off")
+        with self._moved:
+            self._moved.wait(WAIT_SLICE)
+
+    def _rolled(self, gone: Instance, new: Instance, since: float, ran: bool) -> None:
+        if ran:
+            now = self.clock()
+            self.event("image.rolled", f"rolled from {gone.spec.name} to {new.spec.name}", image=new.spec.name,
+                       digest=new.spec.digest, gap_ms=round((now - since) * 1000, 1), total_s=round(now - self.wanted_at, 3))
 
     def _start(self, instance: Instance) -> None:
-        self.runtime.start(instance.id)
+        name = instance.spec.name
+        try:
+            self.runtime.start(instance.id)
+        except LayercakeError as error:
+            raise AttemptFailed(error, name, Cause.INIT_FAIL) from None
         with self._lock:
             instance.phase, instance.since = Phase.RUNNING, self.clock()
+            instance.health = "starting" if instance.spec.container.health else ""
             self._instances[instance.id] = instance
             self.files.save(instance)
-        self.event("image.started", f"image {instance.spec.name} runs as process {instance.process.pid}", image=instance.spec.name,
+            if instance.up:
+                self._made_good(name)
+        self.event("image.started", f"image {name} runs as process {instance.process.pid}", image=name,
                    digest=instance.spec.digest, pid=instance.process.pid, total_s=round(self.clock() - self.wanted_at, 3))
         self._watch(instance)
+        self._check(instance)
 
-    def _stopping(self, instance: Instance) -> bool:
-        """From now on, the end of this instance is no surprise. Returns whether it runs."""
+    # ---- stopping ------------------------------------------------------------------------------------------------------
+
+    def _stop(self, instance: Instance) -> bool:
+        """Ends an instance; from now on its end is no surprise. Returns whether it ran."""
         with self._lock:
-            was = instance.phase
             instance.phase = Phase.STOPPING
             self.files.save(instance)
+        self._watch_health.remove(instance.id)
         self._unwatch(instance.id)
-        return was is Phase.RUNNING
-
-    def _stop(self, instance: Instance, running: bool) -> None:
-        if not running:
-            return
-        by_itself = self.runtime.stop(instance.process, instance.spec.container)
+        if not alive(instance.process):
+            return False
+        try:
+            by_itself = self.runtime.stop(instance.process, instance.spec.container)
+        except LayercakeError as error:
+            raise AttemptFailed(error, instance.spec.name, Cause.INIT_FAIL) from None
         if not by_itself:
             waited = instance.spec.container.stop_timeout_s
             self.event("image.killed", f"image {instance.spec.name} did not end in {waited:.0f} s and was killed", "warning",
                        image=instance.spec.name)
+        return True
 
     def stop_all(self) -> str:
-        """Ends every instance and forgets the failures: nothing is wanted to run now. Returns the state."""
+        """Ends every instance, dependants first, and forgets the failures: nothing is wanted to run now. Returns the state."""
         gone = self.instances()
-        for instance in gone:
-            self._stop(instance, self._stopping(instance))
+        rank = ranks({i.spec.name: i.spec.container.depends for i in gone})
+        for instance in sorted(gone, key=lambda i: rank[i.spec.name], reverse=True):
+            self._stop(instance)
             self._remove(instance.id, instance.process)
             self.event("image.stopped", f"image {instance.spec.name} stopped", image=instance.spec.name)
         self.clear()
@@ -333,52 +246,3 @@ class Images:
         for instance in fresh:
             if instance.phase is Phase.PREPARED:
                 self._remove(instance.id)
-
-    def _remove(self, name: str, process: Process | None = None) -> None:
-        """Takes an instance away. What cannot be removed now is told, and tried again when the agent starts anew."""
-        try:
-            clean = self.files.remove(name, process)
-        except (LayercakeError, OSError) as error:
-            self.event("image.remains", f"cannot remove all of {name}: {error}", "error")
-            clean = True
-        if not clean:
-            self.event("image.lazy-unmount", f"{name} was busy; its mounts were detached lazily", "warning")
-        with self._lock:
-            self._instances.pop(name, None)
-
-    def reserved(self) -> set[str]:
-        """Digests (hex) of layers that stay although no instance uses them (stage.py)."""
-        return set()
-
-    def _collect(self) -> None:
-        used = {instance.spec.hex for instance in self.instances()} | self.reserved()
-        try:
-            clean = self.files.collect(used, {spec.hex for spec in self.wanted})
-        except (LayercakeError, OSError) as error:
-            self.event("image.remains", f"cannot free unused images: {error}", "error")
-            return
-        if not clean:
-            self.event("image.lazy-unmount", "an unused image was busy; it was detached lazily", "warning")
-
-    # ---- logs ------------------------------------------------------------------------------------------------------
-
-    def logs(self, name: str, lines: int) -> str:
-        """The last lines of an image's output; with systemd, its journal follows the console. Raises InputError."""
-        found = [i for i in self.instances() if i.spec.name == name]
-        if not found:
-            known = ", ".join(sorted({i.spec.name for i in self.instances()})) or "none"
-            raise InputError(f"cannot show logs of {name[:80]!r}: no such image here (there are: {known})")
-        instance = found[-1]
-        text = self.runtime.tail(instance.id, lines)
-        if instance.spec.container.systemd and instance.phase is Phase.RUNNING:
-            text = "\n".join(part for part in (text, self.runtime.journal(instance.id, lines).rstrip("\n")) if part)
-        return text
-
-    def trim_logs(self) -> None:
-        """Bounds the logs; called now and then."""
-        for instance in self.instances():
-            self.runtime.trim(instance.id)
-
-    def process_of(self, name: str) -> Process:
-        """The init of a running image, Process(0, 0) if it does not run."""
-        return next((i.process for i in self.instances() if i.spec.name == name and i.phase is Phase.RUNNING), Process(0, 0))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from imageapi.node.container import NO_PROCESS, Process
+from imageapi.node.health import HEALTHY
 from imageapi.node.spec import ContainerSpec, ImageSpec
 
 ATTEMPTS = 3
 BACKOFF = 5.0
+ERROR_LIMIT = 500
 STEADY = 60.0
 """A container that ran this many seconds was sound: its earlier failures are forgotten."""
 
@@ -22,6 +25,7 @@ class Phase(enum.Enum):
     PREPARED = "prepared"
     RUNNING = "running"
     STOPPING = "stopping"
+    UNHEALTHY = "unhealthy"
     EXITED = "ended unexpectedly"
     FINISHED = "finished"
 
@@ -35,20 +39,53 @@ class Instance:
     phase: Phase
     process: Process = NO_PROCESS
     since: float = 0.0
+    health: str = ""
+    """"" without a health check, else starting, healthy or unhealthy."""
+
+    @property
+    def up(self) -> bool:
+        """Whether others may depend on it: it runs and is not known to be unwell, or has done what it was there for."""
+        return self.phase is Phase.FINISHED or (self.phase is Phase.RUNNING and self.health in ("", HEALTHY))
+
+
+class Cause(enum.Enum):
+    """What an image's last attempt failed at."""
+
+    SERVER_FAIL = "its content could not be fetched"
+    ATTACH = "it could not be attached"
+    MOUNT = "a mount of it failed"
+    OVERLAY = "its root could not be made"
+    INIT_FAIL = "its container could not be made or started"
+    DIED = "its init ended"
+    UNHEALTHY = "its health check failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong with the present image set. `count` attempts have failed; the next one is due at `retry_at`."""
+    """What went wrong with one image of the present set. `count` attempts have failed in a row; the next is due at
+    `retry_at`, 0 while it runs (again)."""
 
     count: int = 0
     text: str = ""
     retry_at: float = 0.0
+    cause: Cause = Cause.INIT_FAIL
+
+    @property
+    def open(self) -> bool:
+        """Whether it has yet to be made good."""
+        return bool(self.count and self.retry_at)
+
+    @property
+    def error(self) -> str:
+        """What stands under last error: the cause, or that the attempts are used up."""
+        if not self.fatal:
+            return self.cause.name
+        return "MAX_DEATHS" if self.cause in (Cause.DIED, Cause.UNHEALTHY) else "MAX_ATTEMPTS"
 
     @property
     def fatal(self) -> bool:
         """Whether the attempts are used up."""
-        return self.count >= ATTEMPTS
+        return self.open and self.count >= ATTEMPTS
 
 
 NO_FAILURE = Failure()
@@ -95,14 +132,35 @@ def successors(old: Iterable[Instance], fresh: Iterable[Instance]) -> tuple[list
     return pairs, rest
 
 
-def state(wanted: Iterable[ImageSpec], instances: Iterable[Instance], failure: Failure) -> str:
-    """The value of the variable `image`."""
-    if failure.fatal:
+def state(wanted: Iterable[ImageSpec], instances: Iterable[Instance], failures: Iterable[Failure]) -> str:
+    """The value of the variable `image`: the worst of the images'."""
+    failures, instances = list(failures), list(instances)
+    if any(failure.fatal for failure in failures):
         return "FATAL"
-    if failure.count and failure.retry_at:
+    if any(failure.open for failure in failures):
         return "ERROR"
-    present = [i for i in instances if i.phase in (Phase.RUNNING, Phase.FINISHED, Phase.STOPPING)]
+    present = [i for i in instances if i.phase in (Phase.RUNNING, Phase.FINISHED, Phase.STOPPING, Phase.UNHEALTHY)]
     if not present:
         return "IDLE"
     old, new = difference(wanted, present)
-    return "UPDATE" if old or new else "ACTIVE"
+    return "UPDATE" if old or new or not all(i.up for i in present) else "ACTIVE"
+
+
+CONTAINER_STATES = {
+    Phase.PREPARING: "creating", Phase.PREPARED: "created", Phase.RUNNING: "running", Phase.UNHEALTHY: "running",
+    Phase.STOPPING: "stopping", Phase.EXITED: "exited", Phase.FINISHED: "exited",
+}
+
+
+def view(spec: ImageSpec, instance: Instance | None, failure: Failure, now: float) -> dict[str, Any]:
+    """One image of the set as people are shown it. Without an instance it is "waiting", or "dead" once it was given up."""
+    found = "waiting" if instance is None else CONTAINER_STATES[instance.phase]
+    if failure.fatal and found != "running":
+        found = "dead"
+    return {
+        "name": spec.name, "digest": spec.digest, "state": found, "health": instance.health if instance else "",
+        "pid": instance.process.pid if instance and found in ("running", "stopping") else 0,
+        "started_s": round(now - instance.since, 1) if instance and instance.since else None,
+        "retries": failure.count, "last_error": failure.error if failure.count else "NOERROR", "error": failure.text[:ERROR_LIMIT],
+        "retry_in_s": round(max(0.0, failure.retry_at - now), 1) if failure.open and not failure.fatal else None,
+    }

@@ -70,7 +70,7 @@ def test_defect_8_image_names_with_digits_roll(tmp_path: Path, one: Path, two: P
     run_as_agent(tmp_path / "run", body)
 
 
-def test_roll_prepares_before_it_stops(tmp_path: Path, one: Path, two: Path) -> None:
+def test_roll_prepares_before_it_stops(tmp_path: Path, one: Path, two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         node.run(spec_of(one, "app"))
@@ -82,7 +82,7 @@ def test_roll_prepares_before_it_stops(tmp_path: Path, one: Path, two: Path) -> 
             created.append(alive(old))
             return create(*arguments)
 
-        node.images.runtime.create = creating  # type: ignore[method-assign]
+        monkeypatch.setattr(node.images.runtime, "create", creating)
         node.images.want([spec_of(two, "app")])
         assert node.images.state() == "UPDATE"
         assert node.images.reconcile() == "ACTIVE"
@@ -119,7 +119,7 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broke
             if node.images.state() == "ACTIVE":
                 node.wait_for_end()
             assert node.images.state() == "ERROR", attempt
-            assert node.images.failure.retry_at - node.images.clock() > 4 * attempt, "back-off doubles"
+            assert node.images.failure_of("app").retry_at - node.images.clock() > 4 * attempt, "back-off doubles"
             node.skew += 30
             node.images.retry()
         if node.images.state() == "ACTIVE":
@@ -128,7 +128,7 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broke
         _, text, data = node.last("image.fatal")
         assert "cannot find the frobnicator" in text and "exit status 3" in text
         assert data["attempts"] == 3
-        assert node.images.failure.fatal
+        assert node.images.failure_of("app").fatal
         node.images.want([spec_of(one, "app")])
         assert node.images.state() == "IDLE"
         assert node.images.reconcile() == "ACTIVE"

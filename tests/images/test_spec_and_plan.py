@@ -9,7 +9,7 @@ import pytest
 
 from imageapi.node import oci
 from imageapi.node.container import NO_PROCESS
-from imageapi.node.plan import NO_FAILURE, Failure, Instance, Phase, backoff, difference, restarts, state, successors
+from imageapi.node.plan import Failure, Instance, Phase, backoff, difference, restarts, state, successors
 from imageapi.node.spec import ContainerSpec, ImageSpec, instance_id, parse_image, parse_images
 from layercake.kraken.errors import InputError
 
@@ -82,20 +82,24 @@ def test_another_address_is_not_another_image() -> None:
     assert difference([moved], [instance(spec("a"))]) == ([], [])
 
 
-@pytest.mark.parametrize(("wanted", "instances", "failure", "expected"), [
-    ([], [], NO_FAILURE, "IDLE"),
-    ([spec()], [], NO_FAILURE, "IDLE"),
-    ([spec()], [instance(spec())], NO_FAILURE, "ACTIVE"),
-    ([spec()], [instance(spec(), Phase.FINISHED)], NO_FAILURE, "ACTIVE"),
-    ([spec(letter="b")], [instance(spec())], NO_FAILURE, "UPDATE"),
-    ([], [instance(spec())], NO_FAILURE, "UPDATE"),
-    ([spec(), spec("z")], [instance(spec())], NO_FAILURE, "UPDATE"),
-    ([spec()], [instance(spec(), Phase.EXITED)], Failure(1, "x", 5.0), "ERROR"),
-    ([spec()], [instance(spec())], Failure(3, "x", 5.0), "FATAL"),
-    ([spec()], [instance(spec(), Phase.PREPARED)], NO_FAILURE, "IDLE"),
+@pytest.mark.parametrize(("wanted", "instances", "failures", "expected"), [
+    ([], [], [], "IDLE"),
+    ([spec()], [], [], "IDLE"),
+    ([spec()], [instance(spec())], [], "ACTIVE"),
+    ([spec()], [instance(spec(), Phase.FINISHED)], [], "ACTIVE"),
+    ([spec(letter="b")], [instance(spec())], [], "UPDATE"),
+    ([], [instance(spec())], [], "UPDATE"),
+    ([spec(), spec("z")], [instance(spec())], [], "UPDATE"),
+    ([spec()], [instance(spec(), Phase.EXITED)], [Failure(1, "x", 5.0)], "ERROR"),
+    ([spec()], [instance(spec())], [Failure(1, "y", 5.0), Failure(3, "x", 5.0)], "FATAL"),
+    ([spec()], [instance(spec(), Phase.PREPARED)], [], "IDLE"),
+    ([spec()], [instance(spec(), Phase.UNHEALTHY)], [], "UPDATE"),
+    ([spec()], [instance(spec())], [Failure(3, "x", 0.0)], "ACTIVE"),
+    ([spec()], [Instance("i", spec(), Phase.RUNNING, NO_PROCESS, health="starting")], [], "UPDATE"),
+    ([spec()], [Instance("i", spec(), Phase.RUNNING, NO_PROCESS, health="healthy")], [], "ACTIVE"),
 ])
-def test_the_state_of_a_set(wanted: list[ImageSpec], instances: list[Instance], failure: Failure, expected: str) -> None:
-    assert state(wanted, instances, failure) == expected
+def test_the_state_of_a_set(wanted: list[ImageSpec], instances: list[Instance], failures: list[Failure], expected: str) -> None:
+    assert state(wanted, instances, failures) == expected
 
 
 def test_successors_by_name_then_in_order() -> None:

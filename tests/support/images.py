@@ -68,7 +68,16 @@ def eventually(what: Callable[[], object], seconds: float = 5.0) -> None:
 
 
 def used_loops() -> set[str]:
-    return {p.parent.name for p in Path("/sys/block").glob("loop*/loop")}
+    """The loop devices over files that this mount namespace sees: those of other tests at the same time do not count."""
+    found = set()
+    for directory in Path("/sys/block").glob("loop*/loop"):
+        try:
+            backing = (directory / "backing_file").read_text().rstrip("\n")
+        except OSError:
+            continue  # it went away meanwhile
+        if Path(backing).exists():
+            found.add(directory.parent.name)
+    return found
 
 
 def mounts_under(run: Path) -> list[str]:
