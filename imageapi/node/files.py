@@ -1,7 +1,8 @@
 """The node's image files, layers and instances on disk and in the mount table; nothing here decides anything.
 
 RUN/blobs/HEX.squashfs      a fetched image, in memory
-RUN/layers/HEX              its squashfs, mounted once however many instances use it
+RUN/attached                images that are read from a cluster as they are needed (imageapi.node.blocks)
+RUN/layers/HEX              an image's squashfs, mounted once however many instances use it
 RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
 RUN/images/ID.json          the instance, for an agent that starts again
 RUN/objects                 what else containers have mounted (imageapi.node.objects)
@@ -16,18 +17,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from imageapi.node import attach, mount, oci, tree
-from imageapi.node.attachments import Attachments
+from imageapi.node.attachments import Attachments, Secret, no_secret
+from imageapi.node.blocks import Blocks
 from imageapi.node.container import Process, Runtime
 from imageapi.node.objects import Objects
 from imageapi.node.plan import Cause, Instance, Phase
 from imageapi.node.spec import ImageSpec, parse_image
+from imageapi.node.verity import Verity
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
 
 class Files:
     """Brings instances into being and takes them away again, each step such that it can be repeated."""
 
-    def __init__(self, run: Path, runtime: Runtime, open_url: attach.Fetch, *, overlay_size: str = "50%") -> None:
+    def __init__(self, run: Path, runtime: Runtime, open_url: attach.Fetch, *, secret: Secret = no_secret,
+                 overlay_size: str = "50%") -> None:
         self.run = run
         self.runtime = runtime
         self.open_url = open_url
@@ -37,7 +41,8 @@ class Files:
         self.blobs, self.layers, self.instances = run / "blobs", run / "layers", run / "images"
         for directory in (self.blobs, self.layers, self.instances, run / "containers"):
             directory.mkdir(parents=True, exist_ok=True)
-        self.objects = Objects(run, Attachments(run, open_url))
+        self.objects = Objects(run, Attachments(run, open_url, secret))
+        self.blocks = Blocks(run, secret)
 
     def save(self, instance: Instance) -> None:
         """Writes an instance down, in one step."""
@@ -80,10 +85,12 @@ class Files:
         return {name: round(b - a, 3) for name, a, b in zip(("attach_s", "mount_s", "create_s"), marks, marks[1:], strict=False)}
 
     def layer(self, spec: ImageSpec, interrupted: Callable[[], bool]) -> Path:
-        """The mounted squashfs of an image; fetched and attached if it is not there."""
+        """The mounted squashfs of an image; attached from its cluster, or fetched, if it is not there."""
         layer = self.layers / spec.hex
         if mount.is_mounted(layer):
             return layer
+        if spec.attach and spec.verity:
+            return self._cluster_layer(spec, spec.attach, spec.verity)
         file = attach.fetch(spec, self.blobs, self.open_url, interrupted)
         layer.mkdir(exist_ok=True)
         device, handle = attach.attach_loop(file)
@@ -91,6 +98,22 @@ class Files:
             mount.squashfs(device, layer)
         finally:
             os.close(handle)
+        return layer
+
+    def _cluster_layer(self, spec: ImageSpec, source: RbdSource, tree: Verity) -> Path:
+        """Nothing of the image is read but what the mount needs. Raises DigestMismatch if that was altered."""
+        layer = self.layers / spec.hex
+        device = self.blocks.attach(spec, source, tree)
+        layer.mkdir(exist_ok=True)
+        try:
+            mount.squashfs(device, layer)
+        except OperationFailed:
+            altered = self.blocks.altered(spec)
+            self.blocks.detach(spec.hex)  # the next attempt shall see what is there then
+            if altered:
+                raise attach.DigestMismatch(f"cannot use image {spec.name}: {source.text} was altered: a block of it is not what "
+                                            "the hash tree says", hint="add it again, and see who wrote to the pool") from None
+            raise
         return layer
 
     def _mounts(self, instance: Instance) -> list[oci.Bind]:
@@ -132,6 +155,8 @@ class Files:
             if layer.name not in used:
                 clean &= mount.unmount(layer)
                 layer.rmdir()
+        for digest in self.blocks.attached() - used:
+            self.blocks.detach(digest)
         for file in list(self.blobs.iterdir()):
             if file.name.partition(".")[0] not in used | keep:
                 file.unlink(missing_ok=True)

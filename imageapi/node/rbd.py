@@ -15,6 +15,7 @@ import re
 import select
 import signal
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -38,7 +39,9 @@ _PROCESS_KEYRING = -2
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _libc = ctypes.CDLL(None, use_errno=True)
 _children: set[int] = set()
-"""Children that are not reaped yet; used on the worker's thread only."""
+"""Children that are not reaped yet."""
+
+_reaping = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +175,13 @@ def _result(reader: int, child: int, limit: float) -> int:
         os.close(reader)
     if len(data) < 4:
         os.kill(child, signal.SIGKILL)
-    _children.add(child)
-    for attempt in range(10):
-        _children.difference_update([pid for pid in _children if os.waitpid(pid, os.WNOHANG)[0]])
-        if child not in _children:
-            break
-        time.sleep(0.001 * 2 ** attempt)
+    with _reaping:
+        _children.add(child)
+        for attempt in range(10):
+            _children.difference_update([pid for pid in _children if os.waitpid(pid, os.WNOHANG)[0]])
+            if child not in _children:
+                break
+            time.sleep(0.001 * 2 ** attempt)
     return int(struct.unpack("i", data)[0]) if len(data) == 4 else errno.ETIMEDOUT
 
 

@@ -17,6 +17,7 @@ from layercake.node.declarations import HEAD_MUTATIONS
 from minos.agent.early import Early
 from minos.agent.http import Download
 from minos.agent.loop import Agent
+from minos.agent.secrets import Secrets
 from minos.agent.worker import Handler
 
 MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
@@ -67,6 +68,7 @@ def make(early: Early, *, say: Callable[[str], None], cgroup: str = "layercake")
     agent = Agent(early, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                   clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     run = early.config.run
-    images = AgentImages(Files(run, Runtime(run, parent=cgroup), open_url), agent.event, changed=agent.look)
+    images = AgentImages(Files(run, Runtime(run, parent=cgroup), open_url, secret=Secrets(early.config)), agent.event,
+                         changed=agent.look)
     agent.use(images, handlers(images, run, agent.link.drain))
     return agent

@@ -138,7 +138,13 @@ def collect(options: BuildOptions, found: kernel.Kernel) -> tuple[dict[str, dict
     parts["crun"] = _binaries({"usr/bin/crun": _tool("crun", "crun").resolve()}, have)
     modules = kernel.select(found, (*kernel.BASE_MODULES, *options.modules))
     parts["modules"] = {f"usr/lib/minos/modules/{name}.ko": cpio.regular(image) for name, image in modules.items()}
-    parts["modules"]["usr/lib/minos/modules/load"] = cpio.regular("".join(f"{name}\n" for name in modules).encode())
+    listings = {"load": tuple(modules)}
+    for group, wanted in kernel.LATER_MODULES.items():
+        more = kernel.select(found, wanted)
+        listings[group] = tuple(more)
+        parts["modules"] |= {f"usr/lib/minos/modules/{name}.ko": cpio.regular(image) for name, image in more.items()}
+    parts["modules"] |= {f"usr/lib/minos/modules/{group}": cpio.regular("".join(f"{name}\n" for name in names).encode())
+                         for group, names in listings.items()}
     shebang = f"#!/usr/bin/{options.python.name} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
     parts["layercake"] = {
         "usr/lib/minos.zip": cpio.regular(python.archive(options.python, closure.own)),

@@ -97,7 +97,12 @@ def _chroot(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_the_shipped_python_imports_the_agent_in_a_chroot(built: BuildResult, tmp_path: Path) -> None:
     root = unpack(built, tmp_path / "root")
     assert (root / "etc/layercake/ca.pem").read_text().startswith("-----BEGIN")
-    assert (root / "usr/lib/minos/modules/load").read_text().split()[-1] == "loop"
+    modules = root / "usr/lib/minos/modules"
+    assert (modules / "load").read_text().split()[-1] == "loop"
+    for group, last in (("rbd", "rbd"), ("verity", "dm_verity")):
+        names = (modules / group).read_text().split()
+        assert names[-1] == last and all((modules / f"{name}.ko").is_file() for name in names)
+        assert not set(names) & set((modules / "load").read_text().split()), "loaded when the first image needs it"
     code = ("import sys; sys.path.insert(0, '/usr/lib/minos.zip'); import minos.init, minos.supervisor, ssl;"
             "import layercake.node.main, layercake.node.wiring; print(ssl.OPENSSL_VERSION, layercake.node.main.__doc__)")
     done = _chroot(root, "/usr/bin/python3.11", "-ISB", "-c", code)

@@ -24,10 +24,10 @@ UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
 
 
 class FakeHead:
-    """One head on loopback for one node. `public` is the address under which the node sees it (QEMU's user network: 10.0.2.2)."""
+    """One head for one node. `public` is the address under which the node sees it (QEMU's user network: 10.0.2.2)."""
 
     def __init__(self, directory: Path, node: str, token: str = "good-token", hello_s: float = 0.5,
-                 public: str = "127.0.0.1") -> None:
+                 public: str = "127.0.0.1", address: str = "127.0.0.1") -> None:
         pki.create(directory, public)
         self.public = public
         self.authority = directory / "ca.pem"
@@ -39,11 +39,12 @@ class FakeHead:
         self.hellos: list[Datagram] = []
         self.events: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
+        self.secrets: dict[str, str] = {}
         self.silent = self.probing = False
         self._address: tuple[str, int] | None = None
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._udp.bind(("127.0.0.1", 0))
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._udp.bind((address, 0))
+        self._server = ThreadingHTTPServer((address, 0), _handler(self))
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(directory / "server.pem", directory / "server.key")
@@ -158,7 +159,12 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
             return True
 
         def do_GET(self) -> None:
-            if self._known():
+            if not self._known():
+                return
+            kind, _, name = self.path.removeprefix("/node/v1/").partition("/")
+            if kind == "secrets":
+                self._reply(*((200, {"key": head.secrets[name]}) if name in head.secrets else (403, {"error": "not yours"})))
+            else:
                 self._reply(200, head.document)
 
         def do_POST(self) -> None:
