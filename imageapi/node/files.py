@@ -22,6 +22,7 @@ from imageapi.node.blocks import Blocks
 from imageapi.node.container import Process, Runtime
 from imageapi.node.objects import Objects
 from imageapi.node.plan import Cause, Instance, Phase
+from imageapi.node.rbd import RbdSource
 from imageapi.node.spec import ImageSpec, parse_image
 from imageapi.node.verity import Verity
 from layercake.kraken.errors import LayercakeError, OperationFailed

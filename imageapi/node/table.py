@@ -259,6 +259,8 @@ class ImageTable:
         name = instance.spec.name
         how = "an unknown exit status" if status is None else f"exit status {status}"
         tail = self.runtime.tail(instance.id, ERROR_TAIL)
+        if self.files.blocks.altered(instance.spec):
+            how += "; its content was altered where it is stored"
         text = f"image {name}: its init ended after {lasted:.1f} s with {how}" + (f"; its last lines:\n{tail}" if tail else "")
         self.event("container.exited", text, "error" if again else "info", image=name, status=status, lasted_s=round(lasted, 1))
         with self._lock:
