@@ -309,10 +309,10 @@ class ImageTable:
             if status == HEALTHY:
                 self._made_good(image)
         if status == HEALTHY:
-            self.event("container.healthy", f"image {image} is healthy after {lasted:.1f} s", image=image, total_s=round(lasted, 3))
+            self.event("image.healthy", f"image {image} is healthy after {lasted:.1f} s", image=image, total_s=round(lasted, 3))
         else:
             text = f"image {image} is unhealthy: {text}"
-            self.event("container.unhealthy", text, "error", image=image)
+            self.event("image.unhealthy", text, "error", image=image)
             self._fail(image, Cause.UNHEALTHY, text, steady=lasted >= STEADY, final=instance.spec.container.restart == "never")
         with self._lock:
             self._moved.notify_all()

@@ -18,6 +18,11 @@ _LIST = (Column("NAME"), Column("STATUS", styled=True), *(Column(v.upper(), styl
 HISTORY = (Column("TIME"), Column("NODE"), Column("KIND"), Column("SEVERITY", styled=True), Column("TEXT", flexible=True))
 
 
+CONTAINERS = (Column("CONTAINER"), Column("DIGEST"), Column("STATE", styled=True), Column("HEALTH", styled=True),
+              Column("UP", right=True), Column("RETRIES", right=True), Column("LAST ERROR", styled=True),
+              Column("ERROR", flexible=True))
+
+
 @click.group()
 def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
@@ -76,6 +81,10 @@ def show(app: App, name: str, history: int) -> int:
             return OK
         for label, value in _facts(answer["node"]):
             app.out.line(f"{label:<10} {value}")
+        containers = answer["node"].get("containers") or []
+        if containers:
+            app.out.line("")
+            app.out.table(CONTAINERS, [container_row(c) for c in containers])
         events = answer["history"][-history:] if history else []
         if events:
             app.out.line("")
@@ -102,6 +111,15 @@ def _facts(view: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("doing", f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}, "
                                f"{seconds(active['deadline_s'])} left"))
     return facts
+
+
+def container_row(view: Mapping[str, Any]) -> list[object]:
+    """A container as a row of CONTAINERS."""
+    up = seconds(view["started_s"]) if view["state"] == "running" and view["started_s"] is not None else "-"
+    again = f" (again in {seconds(view['retry_in_s'])})" if view["retry_in_s"] is not None else ""
+    error = (view["error"].splitlines() or ["-"])[0] + again
+    return [view["name"], short(view["digest"]), view["state"], view["health"] or "-", up, view["retries"],
+            "-" if view["last_error"] == "NOERROR" else view["last_error"], error]
 
 
 def _ago(value: float | None) -> str:

@@ -24,6 +24,7 @@ STYLES = {
     "FATAL": "bold red", "ACTIVE": "green", "UPDATE": "cyan", "BUSY": "magenta", "warning": "yellow", "error": "red",
     "done": "green", "failed": "bold red", "aborted": "red", "paused": "yellow", "rolling": "cyan", "staging": "cyan",
     "rolling back": "red", "rolled back": "red", "going back": "red", "to go back": "red", "busy": "magenta", "skipped": "yellow",
+    "healthy": "green", "unhealthy": "red", "starting": "cyan", "dead": "bold red", "exited": "yellow",
     "switching": "cyan", "watching": "cyan", "debug": "dim", "add": "green", "remove": "red", "change": "yellow",
 }
 _GAP, _LEAST = 2, 4

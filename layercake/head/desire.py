@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
+from imageapi.node.order import start_order
 from layercake.head.engine import Engine
 from layercake.head.store import Record, Store, WantedImage
 from layercake.kraken.converge import DesiredChanged
@@ -16,6 +18,11 @@ def goal_of(record: Record, state: str) -> Goal:
     if state == "off":
         return layout.goal({"power": "OFF"})
     return layout.goal({"power": "ON", "run": "SYNC", "image": "ACTIVE" if record.wanted else "IDLE"})
+
+
+def check_set(images: Iterable[WantedImage]) -> None:
+    """Raises InputError if the images could never be started together: a dependency that is missing, or a circle."""
+    start_order({image.name: image.container.get("depends") or () for image in images})
 
 
 def want(store: Store, engine: Engine, record: Record, images: tuple[WantedImage, ...]) -> None:

@@ -27,6 +27,10 @@ from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
 _MAX_EVENTS = 500
+_MAX_CONTAINERS = 200
+_NOT_HISTORY = ("image.containers", "node.api")
+"""Events that say how things are, not what has happened."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -57,6 +61,21 @@ def _image(image: WantedImage, base: str, attachment: Attachment | None) -> dict
     if attachment is not None:
         document |= {"attach": attachment.attach, "verity": attachment.verity}
     return document
+
+
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "name": str, "digest": str, "state": str, "health": str, "pid": int, "started_s": (int, float, type(None)), "retries": int,
+    "last_error": str, "error": str, "retry_in_s": (int, float, type(None)),
+}
+
+
+def containers(data: object) -> tuple[dict[str, Any], ...]:
+    """How a node says its containers are, as far as it is well-formed: it goes to people's screens."""
+    found = []
+    for entry in data if isinstance(data, list) else []:
+        if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in _FIELDS.items()):
+            found.append({name: entry[name][:500] if isinstance(entry[name], str) else entry[name] for name in _FIELDS})
+    return tuple(found[:_MAX_CONTAINERS])
 
 
 class NodeApi:
@@ -123,7 +142,7 @@ class NodeApi:
         session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
         self._sync.forget(record)
         record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
-        record.staged, record.stage_error, record.unhealthy = frozenset(), "", ""
+        record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
         facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
         self._store.event(record, "node.joined", f"joined from {request.remote}", data=facts)
         self._engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "the node has joined"))
@@ -173,12 +192,13 @@ class NodeApi:
                 raise OperationFailed("cannot take the events: each is an object")
             kind, text = str(event.get("kind", "node.event"))[:64], str(event.get("text", ""))
             severity = str(event.get("severity", "info"))
-            self._store.event(record, kind, text, severity=severity, data=event.get("data"))
+            if kind not in _NOT_HISTORY:
+                self._store.event(record, kind, text, severity=severity, data=event.get("data"))
             self._note(record, kind, text, event.get("data", {}))
         return web.json_response({"taken": len(events)})
 
     def _note(self, record: Record, kind: str, text: str, data: Mapping[str, Any]) -> None:
-        """Keeps what a roll has to know of an event: what the node has staged, and whether its images are well."""
+        """Keeps what is to be known of a node from its events: what it has staged, and how its containers are."""
         if kind == "image.staged":
             digest = str(data.get("digest", ""))
             if digest not in {i.digest for i in record.stage}:
@@ -188,6 +208,12 @@ class NodeApi:
             record.stage_error = str(data.get("error") or text)[:500]
         elif kind in ("image.unhealthy", "image.healthy"):
             record.unhealthy = text[:500] if kind == "image.unhealthy" else ""
+        elif kind == "image.containers":
+            record.containers = containers(data.get("containers"))
+            record.unhealthy = next((c["error"] for c in record.containers if c["health"] == "unhealthy"), "")
+        elif kind == "node.api":
+            port = data.get("port")
+            record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
         else:
             return
         self._store.mark(record)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.store import Image
-from layercake.head.desire import want
+from layercake.head.desire import check_set, want
 from layercake.head.head import Head
 from layercake.head.rolls import ask as asking
 from layercake.head.rolls.facts import Roll
@@ -42,7 +42,14 @@ class Operations:
 
     def parse(self, text: str, file: str) -> Inventory:
         """Reads an inventory against the images in the store. Raises InventoryErrors with every mistake in it."""
-        return load(text, file, known_images={i.name for i in self._head.images.list()})
+        found = load(text, file, known_images={i.name for i in self._head.images.list()})
+        sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.nodes.values()}
+        for names, example in sets.items():
+            try:
+                check_set(self._wanted(name) for name in names)
+            except InputError as error:
+                raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
+        return found
 
     def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
@@ -233,6 +240,8 @@ class Operations:
         self._head.images.get(image)
         asking.check_replace(records, replace)
         self._head.rolls.refuse(records, "roll")
+        for names in {asking.names_after(r, image, replace) for r in records}:
+            check_set(self._wanted(name) for name in names)
         for record in records:
             images = asking.names_after(record, image, replace)
             self._store.event(record, "image.roll", f"rolling to {', '.join(images)}")

@@ -62,7 +62,8 @@ class Record:
     `wanted` and `stage` move `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images
     it ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
-    it could not. `unhealthy` is what its newest health check said, "" if it is well.
+    it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
+    its containers are (imageapi.node.plan.view), `api_port` where its own API listens, 0 if it has none.
     """
 
     row: int
@@ -78,6 +79,8 @@ class Record:
     staged: frozenset[str] = frozenset()
     stage_error: str = ""
     unhealthy: str = ""
+    containers: tuple[dict[str, Any], ...] = ()
+    api_port: int = 0
     session: Session | None = None
     last_seen: float | None = None
     address: tuple[str, int] | None = None

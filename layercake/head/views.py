@@ -39,7 +39,8 @@ def status_of(record: Record, now: float) -> tuple[Status, str]:
     if machine.not_before > now:
         return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s: {machine.last_error}"
     if record.value("image") == "FATAL":
-        return Status.QUARANTINED, "the node has given up on its images"
+        dead = [f"{c['name']}: {c['error'] or c['last_error']}" for c in record.containers if c["last_error"].startswith("MAX_")]
+        return Status.QUARANTINED, f"the node has given up on {'; '.join(dead) or 'its images'}"
     if record.planner.next(machine.state, machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"
     return Status.WORKING, ""
@@ -57,6 +58,7 @@ def node_view(record: Record, now: float) -> dict[str, Any]:
         "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
         "status": status.value, "status_text": text,
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
+        "containers": list(record.containers) if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
         "bmc": {"driver": bmc.driver, "address": bmc.address} if bmc else None,
         "boot_id": record.session.boot_id if record.session else None,

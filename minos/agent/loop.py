@@ -60,6 +60,9 @@ class NodeImages(Protocol):
     def logs(self, name: str, lines: int) -> str:
         """The last lines of a container. Raises InputError."""
 
+    def tell(self, again: bool = False) -> None:
+        """Tells the head how the containers are."""
+
     def trim_logs(self) -> None:
         """Bounds the logs."""
 
@@ -333,6 +336,8 @@ class Agent:
                 self._newest = 0
                 self._answered.clear()
                 self._anew = True
+                if self._images is not None:
+                    self._images.tell(again=True)
                 self.link.pull()
                 continue
             if said.probe:

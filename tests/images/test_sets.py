@@ -73,7 +73,7 @@ def test_a_set_starts_in_order_and_stops_in_reverse(tmp_path: Path, server: Path
         assert node.run(web, db, log) == "ACTIVE", node.events
         assert order(node, "image.started") == ["log", "db:15.2", "web"]
         kinds = [(k, d.get("image")) for k, _, d in node.events]
-        assert kinds.index(("container.healthy", "db:15.2")) < kinds.index(("image.started", "web")), "up means healthy"
+        assert kinds.index(("image.healthy", "db:15.2")) < kinds.index(("image.started", "web")), "up means healthy"
         assert [v["state"] + "," + v["health"] for v in node.images.views()] == ["running,healthy", "running,healthy", "running,"]
         assert node.images.stop_all() == "IDLE"
         assert order(node, "image.stopped") == ["web", "db:15.2", "log"]
@@ -111,7 +111,7 @@ def test_a_roll_to_an_image_that_never_gets_well_ends_readable(tmp_path: Path, s
         node.images.changed = lambda: seen.append(node.images.state())
         assert node.run(sick) == "ERROR"
         assert "ACTIVE" not in seen, "a set is not ACTIVE before its health checks say so"
-        assert "HTTP status 404" in node.last("container.unhealthy")[1]
+        assert "HTTP status 404" in node.last("image.unhealthy")[1]
         view = shown(node, "web")
         assert (view["state"], view["health"], view["last_error"], view["retries"]) == ("running", "unhealthy", "UNHEALTHY", 1)
         assert "http port 80 /well" in view["error"] and view["retry_in_s"] > 0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from layercake.head.desire import check_set
 from layercake.head.rolls.facts import OnFailure, OnStageFailure, Plan, Roll, parse_amount
 from layercake.head.rolls.manager import Rolls
 from layercake.head.store import Record, WantedImage
@@ -100,4 +101,6 @@ async def begin(rolls: Rolls, records: list[Record], ask: Ask, wanted: Callable[
         kept = {i.name: i for i in record.wanted}
         return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
 
+    for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
+        check_set(images)
     return await rolls.start(records, ask.image, target, plan, stages, names, said_by(ask.by))
