@@ -127,6 +127,28 @@ def remove(app: App, name: str, yes: bool) -> int:
 
 
 @image.command()
+@yes_option
+@json_option
+@pass_app
+def prune(app: App, yes: bool) -> int:
+    """Delete what images' names pointed to before, unless a node or a roll still needs it."""
+
+    async def action(head: Client) -> int:
+        if not app.confirm("Delete all earlier contents that no node and no roll needs?", yes):
+            return FAILED
+        answer = await head.delete("/v1/contents/unused")
+        if app.out.json:
+            app.out.document(answer)
+        else:
+            for digest in answer["deleted"]:
+                app.out.line(f"{digest}: deleted")
+            app.out.line(f"{len(answer['deleted'])} deleted")
+        return OK
+
+    return app.run(action)
+
+
+@image.command()
 @click.argument("nodes", metavar="RANGE")
 @click.argument("name", metavar="IMAGE")
 @click.option("--replace", help="The image whose place it takes; all images of the nodes if not given.")

@@ -1,4 +1,4 @@
-"""What is in the image store's past and inside its images: for people, read only."""
+"""What is in the image store's past and inside its images, and getting rid of what nobody needs: for people."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ def find(head: Head, text: str) -> Version:
         raise InputError(f"cannot use {text[:120]!r}: {len(matching)} versions of {name} begin so",
                          hint=f"see `layercake image history {name}`")
     return next(iter(matching.values()))
+
+
+async def prune(head: Head, in_use: set[str]) -> list[str]:
+    """Deletes the contents that no name points to and nothing in `in_use` is; their digests. Raises LayercakeError."""
+    gone = await asyncio.to_thread(head.images.prune, in_use)
+    if gone:
+        head.store.event(None, "image.pruned", f"{len(gone)} unused contents were deleted", data={"digests": gone[:100]})
+    return gone
 
 
 async def difference(head: Head, a: str, b: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ COMMANDS = [line.split() for line in """\
     image diff debian@ab debian
     image history debian
     image remove debian --yes
+    image prune --yes
     image roll n0 debian --replace alpine --no-wait
     image roll n0 debian --batch 10% --max-unavailable 2 --canary 1 --health-timeout 3 --on-failure pause --no-wait
     image roll n0 debian --stages test,all --on-stage-failure fail

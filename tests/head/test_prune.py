@@ -1,0 +1,27 @@
+"""Contents that nothing needs: what counts as needed, and that only the rest is deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from layercake.head import imageviews
+from layercake.head.store import WantedImage
+from tests.support.world import World
+
+
+def squashfs(path: Path, text: str) -> Path:
+    """A file that passes for an image."""
+    path.write_bytes(b"hsqs" + text.encode())
+    return path
+
+
+async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None:
+    store = world.head.images
+    versions = [store.add(squashfs(world.directory / "image", f"version {n}"), "app", {}) for n in range(5)]
+    wanted = [WantedImage("app", v.digest, v.size, {}) for v in versions]
+    world.node("n0").wanted, world.node("n0").stage = (wanted[0],), (wanted[1],)
+    world.node("n1").running = (wanted[2],)
+    assert await imageviews.prune(world.head, world.ops.in_use()) == [versions[3].digest]
+    assert [store.has(v.digest) for v in versions] == [True, True, True, False, True]
+    assert "image.pruned" in [e.kind for e in world.head.store.events]
+    assert await imageviews.prune(world.head, world.ops.in_use()) == []
