@@ -10,7 +10,8 @@ from headrun import CACHE
 
 import imageapi.build
 import imageapi.build.images as builders
-from imageapi.build import build_plain_image, build_systemd_image
+import imageapi.build.services as services
+from imageapi.build import build_plain_image, build_slurm_image, build_systemd_image, build_web_image
 
 # Ends at once: what a broken image looks like to a node.
 CRASHING_INIT = """#!/bin/sh
@@ -20,7 +21,8 @@ exit 3
 
 
 def _cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
-    sources = [Path(str(module.__file__)).read_bytes() for module in (builders, imageapi.build)]
+    sources = [Path(str(module.__file__)).read_bytes() for module in (builders, services, imageapi.build)]
+    sources += [path.read_bytes() for path in sorted(services.SLURM_SCRIPTS.iterdir())]
     digest = hashlib.blake2b(b"".join(sources) + key.encode(), digest_size=6).hexdigest()
     path = CACHE / "images" / f"{name}-{digest}.squashfs"
     if not path.exists():
@@ -34,6 +36,17 @@ def _cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
 def systemd_image(version: str) -> Path:
     """A minimal Debian with systemd, about 50 MB."""
     return _cached(version, version, lambda out: build_systemd_image(out, CACHE / "images", version=version))
+
+
+def web_image(version: str) -> Path:
+    """A Debian with systemd and a web server, about 40 MB."""
+    return _cached(version, version, lambda out: build_web_image(out, CACHE / "images", version=version))
+
+
+def slurm_image(version: str, munge_key: bytes | None) -> Path:
+    """A Debian with slurmd and munge, about 30 MB."""
+    key = f"{version} {munge_key!r}"
+    return _cached(version, key, lambda out: build_slurm_image(out, CACHE / "images", version=version, munge_key=munge_key))
 
 
 def plain_image(marker: str) -> Path:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from imageapi.build.squash import squash
@@ -75,53 +77,64 @@ def build_plain_image(out: Path, marker: str, *, script: str = PLAIN_INIT) -> Pa
         shutil.copy(busybox, tree / "bin/busybox")
         for applet in ("sh", "cat", "echo", "sleep", "ps", "kill", "ls", "true", "false", "hostname", "mount"):
             (tree / "bin" / applet).symlink_to("busybox")
-        _write(tree / "init", script.replace("@MARKER@", marker), 0o755)
+        write(tree / "init", script.replace("@MARKER@", marker), 0o755)
         return squash(tree, out)
 
 
 def build_systemd_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
     """A minimal Debian with systemd. Must run as root; the base is made once and kept in the cache. Raises OperationFailed."""
-    base = _systemd_base(cache, suite)
-    with tempfile.TemporaryDirectory(prefix="image-") as scratch:
-        tree = Path(scratch) / "tree"
-        tree.mkdir(mode=0o755)
-        run(["tar", "-xpf", str(base), "-C", str(tree), "--numeric-owner"], "unpack the systemd image", "tar")
-        for name in NOT_NEEDED:
-            shutil.rmtree(tree / name, ignore_errors=True)
-        (tree / "var/log").mkdir(mode=0o755)
-        units = tree / "etc/systemd/system"
-        for unit in MASKED:
-            (units / unit).unlink(missing_ok=True)
-            (units / unit).symlink_to("/dev/null")
-        _write(units / "layercake-report.service", REPORT_UNIT)
-        wants = units / "graphical.target.wants"
-        wants.mkdir(parents=True, exist_ok=True)
-        (wants / "layercake-report.service").symlink_to("../layercake-report.service")
-        _write(tree / "usr/lib/layercake/report", REPORT.replace("@MARKER@", version), 0o755)
-        _write(tree / "etc/systemd/journald.conf.d/layercake.conf", JOURNALD)
-        _write(tree / "etc/layercake-image", f"{version}\n")
-        _write(tree / "etc/machine-id", "")
-        (tree / "etc/hostname").unlink(missing_ok=True)  # the node's name is the container's
-        (tree / "etc/resolv.conf").unlink(missing_ok=True)
-        _write(tree / "etc/resolv.conf", "")
+    with unpacked(debian_base(cache, "systemd", PACKAGES, suite)) as tree:
+        prepare_systemd(tree, version)
         return squash(tree, out)
 
 
-def _systemd_base(cache: Path, suite: str) -> Path:
-    """The untouched base as a tar file."""
+def prepare_systemd(tree: Path, version: str) -> None:
+    """Makes a Debian with systemd fit for a container: no consoles, no hardware, a journal in memory, and a report at its end."""
+    units = tree / "etc/systemd/system"
+    for unit in MASKED:
+        (units / unit).unlink(missing_ok=True)
+        (units / unit).symlink_to("/dev/null")
+    write(units / "layercake-report.service", REPORT_UNIT)
+    wants = units / "graphical.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "layercake-report.service").symlink_to("../layercake-report.service")
+    write(tree / "usr/lib/layercake/report", REPORT.replace("@MARKER@", version), 0o755)
+    write(tree / "etc/systemd/journald.conf.d/layercake.conf", JOURNALD)
+    write(tree / "etc/layercake-image", f"{version}\n")
+    write(tree / "etc/machine-id", "")
+
+
+@contextmanager
+def unpacked(base: Path) -> Iterator[Path]:
+    """A base's files without what no image needs, for as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="image-") as scratch:
+        tree = Path(scratch) / "tree"
+        tree.mkdir(mode=0o755)
+        run(["tar", "-xpf", str(base), "-C", str(tree), "--numeric-owner"], "unpack the image's base", "tar")
+        for name in NOT_NEEDED:
+            shutil.rmtree(tree / name, ignore_errors=True)
+        (tree / "var/log").mkdir(mode=0o755)
+        (tree / "etc/hostname").unlink(missing_ok=True)  # the node's name is the container's
+        write(tree / "etc/resolv.conf", "")
+        yield tree
+
+
+def debian_base(cache: Path, name: str, packages: Sequence[str], suite: str) -> Path:
+    """Debian's essential packages and some more, untouched, as a tar file; made once. Raises OperationFailed."""
     cache.mkdir(parents=True, exist_ok=True)
-    base = cache / f"systemd-{suite}.tar"
+    base = cache / f"{name}-{suite}.tar"
     if not base.exists():
-        partial = cache / f"partial-systemd-{suite}.tar"
-        excludes = [f"--dpkgopt=path-exclude=/{name}/*" for name in NOT_NEEDED[:5]]
-        run(["mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(PACKAGES)}", *excludes, suite, str(partial)],
-            "build the systemd image", "mmdebstrap",
+        partial = cache / f"partial-{name}-{suite}.tar"
+        excludes = [f"--dpkgopt=path-exclude=/{path}/*" for path in NOT_NEEDED[:5]]
+        run(["mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(packages)}", *excludes, suite, str(partial)],
+            f"build the {name} image", "mmdebstrap",
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"})
         partial.replace(base)
     return base
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Puts a file into a tree, in the place of whatever was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.write_text(text)

@@ -14,6 +14,7 @@ from imageapi.node.files import Files
 from imageapi.node.spec import parse_images
 from imageapi.node.stage import StagedImages
 from layercake.node.declarations import HEAD_MUTATIONS
+from minos.agent.busy import is_busy
 from minos.agent.early import Early
 from minos.agent.http import Download
 from minos.agent.loop import Agent
@@ -38,15 +39,15 @@ class AgentImages(StagedImages):
 class Context:
     """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
 
-    def __init__(self, images: AgentImages, busy_file: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
+    def __init__(self, images: AgentImages, run: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
         self.images = images
         self.interrupted = interrupted
         self.tell_all = tell_all
-        self._busy_file = busy_file
+        self._run = run
 
     def busy(self) -> bool:
         """Whether `layercake-busy busy` was said."""
-        return self._busy_file.exists()
+        return is_busy(self._run)
 
 
 def open_url(url: str, offset: int) -> Body:
@@ -58,7 +59,7 @@ def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> di
     """The node's mutations, ready to be carried out."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
-        return lambda interrupted: handler(Context(images, run / "busy", interrupted, tell_all))
+        return lambda interrupted: handler(Context(images, run, interrupted, tell_all))
 
     return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 

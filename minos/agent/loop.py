@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from layercake.kraken.errors import LayercakeError, WireError
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import UNKNOWN
+from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early
 from minos.agent.link import Joined, Message, Pulled, Trouble
 from minos.agent.machine import Machine
@@ -79,6 +80,7 @@ class Agent:
         self._inbox = early.inbox
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._inbox.reader, selectors.EVENT_READ, None)
+        prepare(self.config.run)
         self._images: NodeImages | None = None
         self._worker: Worker | None = None
         self._machine: Machine | None = None
@@ -290,7 +292,7 @@ class Agent:
                 machine.discovered({"image": state}, "the images changed")
 
     def _busy(self) -> str:
-        return "BUSY" if (self.config.run / "busy").exists() else "FREE"
+        return "BUSY" if is_busy(self.config.run) else "FREE"
 
     def _look_busy(self, machine: Machine) -> None:
         if machine.value("run") == "SYNC" and machine.value("busy") != (busy := self._busy()):

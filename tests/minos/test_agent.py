@@ -197,7 +197,12 @@ def test_busy_is_seen_within_a_second_and_holds_a_roll(rig: Rig, images: dict[st
     head.wait_for(image="UPDATE")
     head.wait(lambda: "mutation.no-chain" in head.kinds())
     assert rig.container() == container
+    (rig.run / "busy.d/slurm-7").touch()  # as a container's `layercake-busy busy slurm-7` does
     (rig.run / "busy").unlink()
+    said = len(head.hellos)
+    head.wait(lambda: len(head.hellos) > said + 4)
+    assert head.state()["busy"] == "BUSY"
+    (rig.run / "busy.d/slurm-7").unlink()
     head.wait_for(image="ACTIVE", busy="FREE")
     assert rig.container() != container
 
