@@ -33,8 +33,9 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed,
 
 PYTHON = "/usr/bin/python3"
 ROOT = Path(__file__).resolve().parents[1]
-STALL_S = 45.0
-"""How long an errand may say nothing; above what librados itself waits for."""
+ANSWER_S = 15
+STALL_S = 50.0
+"""How long librados waits for an answer, and how long an errand may say nothing: above that, because it may wait twice."""
 
 _KEY = re.compile(r"\[client\.([^\]\s]+)\]|^\s*key\s*=\s*([A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
 
@@ -79,16 +80,18 @@ def read_keyring(path: Path) -> dict[str, str]:
 class Errands:
     """Runs the helper process. Blocks; from any thread."""
 
-    def __init__(self, cluster: Cluster, *, python: str = PYTHON, stall_s: float = STALL_S) -> None:
+    def __init__(self, cluster: Cluster, *, python: str = PYTHON, answer_s: int = ANSWER_S, stall_s: float = STALL_S) -> None:
         self._cluster = cluster
         self._python = python
+        self._answer = answer_s
         self._stall = stall_s
 
     def run(self, op: str, what: str, **more: Any) -> dict[str, Any]:
         """One errand; `what` names it in errors ("add image x"). Raises LayercakeError."""
         cluster = self._cluster
         user = cluster.user or next(iter(read_keyring(Path(cluster.keyring))))
-        request = {"op": op, "conf": cluster.conf, "keyring": cluster.keyring, "user": user, "pool": cluster.pool, **more}
+        request = {"op": op, "conf": cluster.conf, "keyring": cluster.keyring, "user": user, "pool": cluster.pool,
+                   "limit_s": self._answer, **more}
         command = [self._python, "-m", "imageapi.rbdworker"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with tempfile.TemporaryFile() as trouble:

@@ -5,7 +5,8 @@ a monitor waits in C, where no thread can be called off, while a process can be 
 Debian's, for Debian's Python: this file runs under /usr/bin/python3 whatever environment the head lives in, and imports
 nothing else from outside the standard library.
 
-    {"op": ..., "conf", "keyring", "user", "pool", ...}  ->  {"progress": bytes}...  {"ok": {...}} or {"errno": n, "error": text}
+    {"op": ..., "conf", "keyring", "user", "pool", "limit_s", ...}
+    -> {"progress": bytes}...  {"ok": {...}} or {"errno": n, "error": text}
 
 The images: one for each content, named by its digest, with one protected snapshot. What stands behind the squashfs is its
 hash tree (hashtree.py). The image's metadata says what it is, signed by the head that made it (rbdstore.py).
@@ -34,9 +35,10 @@ PREFIX = "image."
 PARTIAL = "partial."
 MANIFEST, SIGNATURE = "layercake.manifest", "layercake.signature"
 STALE_S = 3600.0
-LIMITS = {"client_mount_timeout": "10", "rados_mon_op_timeout": "10", "rados_osd_op_timeout": "20", "log_to_stderr": "false",
-          "err_to_stderr": "false", "log_file": ""}
-"""Seconds. By default, all of them are for ever."""
+LIMITS = ("client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout")
+"""What librados waits for, by default for ever."""
+
+QUIET = {"log_to_stderr": "false", "err_to_stderr": "false", "log_file": ""}
 
 
 def say(**what: Any) -> None:
@@ -46,10 +48,10 @@ def say(**what: Any) -> None:
 
 @contextmanager
 def _cluster(request: dict[str, Any]) -> Iterator[Any]:
-    options = {**LIMITS, "keyring": request["keyring"]}
+    options = {**QUIET, **dict.fromkeys(LIMITS, str(request["limit_s"])), "keyring": request["keyring"]}
     cluster = rados.Rados(conffile=request["conf"], name=f"client.{request['user']}", conf=options)
     try:
-        cluster.connect(timeout=10)
+        cluster.connect(timeout=request["limit_s"])
         yield cluster
     finally:
         cluster.shutdown()
@@ -67,9 +69,9 @@ def _pool(request: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
             ioctx.close()
 
 
-def _monitors(cluster: Any) -> list[str]:
+def _monitors(cluster: Any, limit_s: int) -> list[str]:
     """Where the monitors listen, as a kernel's client wants it: the first protocol's address where there is one."""
-    status, out, error = cluster.mon_command(json.dumps({"prefix": "mon dump", "format": "json"}), b"", timeout=10)
+    status, out, error = cluster.mon_command(json.dumps({"prefix": "mon dump", "format": "json"}), b"", timeout=limit_s)
     if status:
         raise OSError(-status, error)
     found = []
@@ -99,7 +101,7 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     """Whether the pool can be used; where the monitors are."""
     with _pool(request) as (cluster, ioctx):
         rbd.RBD().list(ioctx)
-        return {"monitors": _monitors(cluster)}
+        return {"monitors": _monitors(cluster, request["limit_s"])}
 
 
 def node_key(request: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def node_key(request: dict[str, Any]) -> dict[str, Any]:
     caps = ["mon", "profile rbd-read-only", "osd", f"profile rbd-read-only pool={pool}"]
     command = {"prefix": "auth get-or-create", "entity": f"client.{request['node_user']}", "caps": caps, "format": "json"}
     with _cluster(request) as cluster:
-        status, out, error = cluster.mon_command(json.dumps(command), b"", timeout=10)
+        status, out, error = cluster.mon_command(json.dumps(command), b"", timeout=request["limit_s"])
     if status:
         raise OSError(-status, error)
     return {"key": json.loads(out)[0]["key"]}
@@ -129,7 +131,7 @@ def put(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a file and its tree into the pool, under another name first: half an image is never found under its own."""
     name = PREFIX + request["hex"]
     with _pool(request) as (cluster, ioctx):
-        monitors = _monitors(cluster)
+        monitors = _monitors(cluster, request["limit_s"])
         found = _manifest(ioctx, name)
         if found:
             return {"monitors": monitors, **found}
