@@ -6,11 +6,12 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq
 # The virtual rack, minOS and image builds, and the foreign clients that the tests speak to us with.
 PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
 KEEP ?=
+STORE ?=
 
 .PHONY: help install demo test test-fast bench lint proto clean
 
 help:
-	@echo "make demo [KEEP=1]  a virtual rack from power-off to running images"
+	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make bench          the benchmarks in tests/bench"
@@ -30,7 +31,7 @@ $(VENV)/.python: pyproject.toml $(VENV)/.apt
 install: $(VENV)/.python
 
 demo: install
-	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep)
+	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))
 
 test: install
 	$(PY) -m pytest

@@ -1,6 +1,7 @@
 """`make demo`: a virtual rack from power-off to running images, a roll to a second image, and away again.
 
 Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep` leaves it up to play with.
+With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph, which the machines read them from as they need them.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+from cephrun import POOL, CephError, CephRun
 from headrun import HeadRun, HeadRunError
-from sampleimages import systemd_image
+from sampleimages import crashing_image, systemd_image
 from vrack.rack import Rack, RackError
 
 NODES = 4
+NAMES = f"n[0-{NODES - 1}]"
 LIMIT_S = 600.0
 
 
 class Demo:
     """One run of the demo; `say` prints what happens and when."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, store: str = "file") -> None:
         self.directory = directory
+        self.store = store
+        self.ceph: CephRun | None = None
         self.started = time.monotonic()
         self.rack = Rack(directory / "rack", NODES)
         self.head = HeadRun(self.rack, directory / "head")
@@ -34,10 +40,13 @@ class Demo:
     def say(self, text: str) -> None:
         print(f"\n=== {time.monotonic() - self.started:6.1f} s  {text}", flush=True)
 
-    def layercake(self, *arguments: str) -> None:
-        """Runs a command as a person would, and shows it."""
+    def layercake(self, *arguments: str, fails: bool = False) -> None:
+        """Runs a command as a person would, and shows it; one that is to fail must."""
         print(f"\n$ layercake {' '.join(arguments)}", flush=True)
-        print(self.head.cli(*arguments).stdout, end="", flush=True)
+        done = self.head.cli(*arguments, check=not fails)
+        print(done.stdout + done.stderr, end="", flush=True)
+        if fails and done.returncode == 0:
+            raise HeadRunError(f"layercake {' '.join(arguments)}: this was to fail")
 
     def run(self) -> None:
         """From nothing to a rolled rack."""
@@ -45,8 +54,9 @@ class Demo:
         images = {name: systemd_image(name) for name in ("debian-1", "debian-2")}
         self.say(f"bringing up a rack of {NODES} machines, all off")
         self.rack.up()
+        settings = self.cluster() if self.store == "rbd" else None
         self.say("making a head: certificate authority, minOS")
-        self.head.init()
+        self.head.init(settings)
         self.say("starting the head")
         self.head.start()
         for name, path in images.items():
@@ -59,15 +69,44 @@ class Demo:
         self.layercake("apply", str(inventory), "--yes", "--timeout", str(LIMIT_S))
         self.say(f"{NODES} nodes run their image {time.monotonic() - start:.1f} s after the inventory was applied")
         self.layercake("node", "list")
-        self.say("rolling the rack to the second image")
+        self.rolls()
+        self.layercake("node", "explain", "n1")
+        self.layercake("power", "status", NAMES)
+        self.in_cluster()
+        self.excerpt()
+
+    def rolls(self) -> None:
+        """To a good image, one node first; then to a bad one, which the canary keeps from the others."""
+        self.say("rolling the rack to the second image, one node first")
         start = time.monotonic()
-        names = f"n[0-{NODES - 1}]"
-        self.layercake("image", "roll", names, "debian-2", "--timeout", "120")
+        self.layercake("image", "roll", NAMES, "debian-2", "--canary", "1", "--timeout", "180")
         self.say(f"rolled in {time.monotonic() - start:.1f} s")
         self.layercake("node", "list")
-        self.layercake("node", "explain", "n1")
-        self.layercake("power", "status", names)
-        self.excerpt()
+        self.say("rolling to an image whose init ends at once: the canary is taken back by itself, the others are never touched")
+        self.layercake("image", "add", "broken", str(crashing_image("broken")), "--no-systemd")
+        careful = ("--canary", "1", "--on-failure", "rollback", "--timeout", "180")
+        self.layercake("image", "roll", NAMES, "broken", *careful, fails=True)
+        self.layercake("roll", "status")
+        self.head.wait_converged(120)
+        self.layercake("node", "list")
+        running = {name: [i["name"] for i in node["images"]["running"]] for name, node in self.head.nodes().items()}
+        if any(images != ["debian-2"] for images in running.values()):
+            raise HeadRunError(f"after the roll back the nodes run {running}")
+
+    def cluster(self) -> dict[str, Any]:
+        """Brings a Ceph up inside the rack's network; the head's settings for it."""
+        self.say("starting a Ceph cluster: one monitor, one OSD")
+        ceph = self.ceph = CephRun(self.rack)
+        ceph.up()
+        return {"images": {"store": "rbd", "conf": str(ceph.conf), "keyring": str(ceph.keyring("layercake")), "pool": POOL,
+                           "node_keyring": str(ceph.keyring("node"))}}
+
+    def in_cluster(self) -> None:
+        """Shows the images where they are."""
+        if self.ceph is not None:
+            self.say("the images in the cluster, as its own tool sees them")
+            client = ["-c", str(self.ceph.conf), "--id", "node", "--keyring", str(self.ceph.keyring("node"))]
+            print(self.rack.run(["rbd", *client, "ls", "-l", POOL]).stdout, end="", flush=True)
 
     def excerpt(self) -> None:
         """The console of one machine, from firmware to container."""
@@ -90,6 +129,8 @@ class Demo:
         """Takes everything away again."""
         self.say("cleaning up")
         self.head.close()
+        if self.ceph is not None:
+            self.ceph.down()
         self.rack.down()
 
 
@@ -97,14 +138,15 @@ def main() -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the rack up until interrupted")
+    parser.add_argument("--store", choices=("file", "rbd"), default="file", help="where the images are")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="layercake-demo-"))
-    demo = Demo(directory)
+    demo = Demo(directory, options.store)
     try:
         demo.run()
         if options.keep:
             demo.hold()
-    except (HeadRunError, RackError) as error:
+    except (HeadRunError, RackError, CephError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     finally:
