@@ -23,6 +23,7 @@ from layercake.head.joining import Joining
 from layercake.head.modulehost import ModuleHost
 from layercake.head.nodeapi import NodeApi
 from layercake.head.rolls.manager import Rolls
+from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.services import ServiceManager
 from layercake.head.settings import ImageSettings, Settings
 from layercake.head.store import Record, Store
@@ -77,6 +78,11 @@ class Head:
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self.rolls.run())]
         if self.settings.images.store != "file":
             self._tasks.append(asyncio.create_task(self._check_images()))
+        slurm = self.settings.slurm
+        if slurm.conf and slurm.drain:
+            gate = Slurm(Scontrol(slurm.conf), self.rolls.all, self.rolls.look, self._slurm_event)
+            self.rolls.gate = gate
+            self._tasks.append(asyncio.create_task(gate.run(slurm.poll_s)))
         self.store.event(None, "head.started", f"the head has started with {len(self.store)} nodes")
 
     async def _check_images(self) -> None:
@@ -85,6 +91,9 @@ class Head:
             self.store.event(None, "images.ready", await asyncio.to_thread(self.images.check))
         except LayercakeError as error:
             self.store.event(None, "images.unwell", str(error), severity="error")
+
+    def _slurm_event(self, key: str, kind: str, text: str, severity: str) -> None:
+        self.store.event(self.store.find(key) if key else None, kind, text, severity=severity)
 
     async def stop(self) -> None:
         """Stops everything and writes what is left. No node is touched."""

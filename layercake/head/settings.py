@@ -59,6 +59,15 @@ class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     node_keyring: str = ""
 
 
+class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Slurm whose nodes are ours, by the same names: its slurm.conf on this machine, "" for none. With `drain`, rolls drain a
+    node before its switch and resume it afterwards; Slurm is asked every `poll_s` seconds while there is a roll."""
+
+    conf: str = ""
+    drain: bool = True
+    poll_s: float = 2.0
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the head."""
 
@@ -74,6 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     boot: BootSettings = BootSettings()
     power: PowerSettings = PowerSettings()
     images: ImageSettings = ImageSettings()
+    slurm: SlurmSettings = SlurmSettings()
 
     @property
     def head_url(self) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -36,7 +37,14 @@ UNSTAGE_AT_ONCE = 200
 Target = Callable[[Record], tuple[WantedImage, ...]]
 
 
-def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
+class Gate(Protocol):
+    """Who else has a say in when a node may switch (slurm.py)."""
+
+    def holds(self, node: NodeRoll) -> bool:
+        """Whether a node must not begin to switch yet; it counts as BUSY."""
+
+
+def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate: Gate | None = None) -> NodeFacts:
     """What is known of a node, as far as this roll asks."""
     if record is None:
         return NodeFacts(up=False, present=False, sync=False)
@@ -44,7 +52,8 @@ def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float) -> N
     sync = record.value("run") == "SYNC"
     return NodeFacts(
         up=record.node.state == "up", sync=sync, held=not sync and machine.held_until > now,
-        busy=record.value("busy") == "BUSY", image=record.value("image"), acked=record.acked == record.cfg_revision,
+        busy=record.value("busy") == "BUSY" or (gate is not None and gate.holds(node)),
+        image=record.value("image"), acked=record.acked == record.cfg_revision,
         target=record.wanted == target, before=record.wanted == roll.sets[node.before],
         staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
         quarantine=machine.quarantine.reason if machine.quarantine is not None else "",
@@ -60,6 +69,7 @@ class Rolls:
         self._sync = sync
         self._database = database
         self._clock = clock
+        self.gate: Gate | None = None
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
@@ -111,6 +121,11 @@ class Rolls:
             self._due = True
             self._wake.set()
 
+    def look(self, keys: Iterable[str]) -> None:
+        """Something that the gate says of these nodes has changed."""
+        for key in keys:
+            self._touch(key)
+
     def _touch(self, key: str) -> None:
         if key in self._of:
             self._touched.add(key)
@@ -125,7 +140,7 @@ class Rolls:
         for roll in self.active():
             keys = [k for k in touched if k in roll.nodes]
             if keys or due:
-                facts = {k: facts_of(self._store.find(k), roll, roll.nodes[k], now) for k in keys}
+                facts = {k: facts_of(self._store.find(k), roll, roll.nodes[k], now, self.gate) for k in keys}
                 told += self._carry_out(roll, *decide.step(roll, facts, now))
         if due:
             told += self._let_go()

@@ -1,0 +1,162 @@
+"""What rolls have Slurm do, over a pretended slurmctld and a pretended cluster, under a fake clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from layercake.head.rolls.facts import Amount, Phase, Plan, Roll, Stand
+from layercake.head.rolls.slurm import Slurm, SlurmNode, parse
+from layercake.kraken.errors import Unreachable
+from tests.support.rollcluster import Cluster, Member
+
+
+class FakeSlurm:
+    """A scheduler; `jobs` says until when (the cluster's seconds) a node has one. New ones begin as soon as they may."""
+
+    def __init__(self, names: Sequence[str], jobs: dict[str, float] | None = None) -> None:
+        self.jobs = dict(jobs or {})
+        self.found = {name: SlurmNode(frozenset({"IDLE"})) for name in names}
+        self.orders: list[tuple[str, tuple[str, ...]]] = []
+        self.away = False
+        self.now = 0.0
+
+    def at(self, now: float) -> None:
+        self.now = now
+        for name, node in self.found.items():
+            base = "ALLOCATED" if self.jobs.get(name, 0.0) > now else "IDLE"
+            self.found[name] = SlurmNode(frozenset({base}) | (node.states & {"DRAIN"}), node.reason)
+
+    async def nodes(self) -> dict[str, SlurmNode]:
+        if self.away:
+            raise Unreachable("cannot read Slurm's nodes: slurmctld does not answer")
+        return dict(self.found)
+
+    async def drain(self, names: Sequence[str], reason: str) -> None:
+        self.orders.append(("drain", tuple(names)))
+        for name in names:
+            self.found[name] = SlurmNode(self.found[name].states | {"DRAIN"}, reason)
+
+    async def resume(self, names: Sequence[str]) -> None:
+        self.orders.append(("resume", tuple(names)))
+        for name in names:
+            self.found[name] = SlurmNode(self.found[name].states - {"DRAIN"})
+
+    def drained(self) -> set[str]:
+        return {name for name, node in self.found.items() if "DRAIN" in node.states}
+
+
+class SlurmCluster(Cluster):
+    """A cluster whose roll has Slurm as its gate."""
+
+    slurm: Slurm
+
+    def is_busy(self, member: Member) -> bool:
+        name = next(k for k, m in self.members.items() if m is member)
+        return super().is_busy(member) or self.slurm.holds(self.roll.nodes[name])
+
+
+def cluster(slurm: FakeSlurm, plan: Plan, *names: str, **members: Member) -> tuple[SlurmCluster, list[str]]:
+    events: list[str] = []
+    found = SlurmCluster({n: members.get(n, Member()) for n in names or tuple(slurm.found)}, plan)
+    found.slurm = Slurm(slurm, lambda: [found.roll], lambda ids: None, lambda key, kind, *_: events.append(f"{key} {kind}"))
+    return found, events
+
+
+async def play(found: SlurmCluster, slurm: FakeSlurm, seconds: float) -> Roll:
+    for _ in range(round(seconds * 2)):
+        slurm.at(found.now - 1000.0)
+        await found.slurm.turn()
+        found.pass_time(0.5)
+        found.step()
+        for name, node in found.roll.nodes.items():
+            if node.state in (Stand.SWITCHING, Stand.RETURNING) and name in slurm.found:
+                assert slurm.found[name].drained, f"{name} is rolled under Slurm's hands"
+    return found.roll
+
+
+async def test_only_what_the_next_batch_takes_is_drained_and_all_is_resumed() -> None:
+    slurm = FakeSlurm(["n0", "n1", "n2", "n3"], {"n0": 20.0})
+    found, events = cluster(slurm, Plan(batch=Amount(2)))
+    most = 0
+    for _ in range(80):
+        await play(found, slurm, 0.5)
+        most = max(most, len(slurm.drained()))
+    assert found.roll.state is Phase.DONE and slurm.drained() == set()
+    assert most == 2
+    assert events.count("n0 slurm.drained") == events.count("n0 slurm.resumed") == 1
+
+
+async def test_a_running_job_is_waited_for() -> None:
+    slurm = FakeSlurm(["n0", "n1"], {"n0": 30.0})
+    found, _ = cluster(slurm, Plan())
+    roll = await play(found, slurm, 25)
+    assert roll.nodes["n0"].state is Stand.BUSY and roll.nodes["n1"].state is Stand.DONE
+    assert slurm.drained() == {"n0"}, "no job follows the one that runs; the other node is in use again"
+    roll = await play(found, slurm, 20)
+    assert roll.state is Phase.DONE and slurm.drained() == set()
+
+
+async def test_what_a_person_drained_stays_and_what_slurm_does_not_know_is_rolled() -> None:
+    slurm = FakeSlurm(["n0", "n1"])
+    slurm.found["n1"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad memory")
+    found, _ = cluster(slurm, Plan(), "n0", "n1", "other")
+    assert (await play(found, slurm, 20)).state is Phase.DONE
+    assert slurm.found["n1"] == SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad memory")
+    assert slurm.orders == [("drain", ("n0",)), ("resume", ("n0",))]
+
+
+async def test_a_batch_that_is_taken_back_is_resumed_and_the_others_were_never_drained() -> None:
+    slurm = FakeSlurm(["n0", "n1", "n2"])
+    found, _ = cluster(slurm, Plan(canary=1, batch=Amount(2), health_s=3.0), n0=Member(bad="later"))
+    roll = await play(found, slurm, 40)
+    assert roll.state is Phase.FAILED and roll.nodes["n0"].state is Stand.ROLLED_BACK
+    assert slurm.orders == [("drain", ("n0",)), ("resume", ("n0",))]
+
+
+async def test_a_node_that_failed_for_good_stays_drained() -> None:
+    slurm = FakeSlurm(["n0", "n1"])
+    found, _ = cluster(slurm, Plan(canary=1, health_s=3.0, on_failure="pause"), n0=Member(bad="later"))
+    roll = await play(found, slurm, 30)
+    assert roll.state is Phase.PAUSED and slurm.drained() == {"n0"}
+
+
+async def test_a_slurm_that_is_away_holds_the_roll_and_is_told_of_once() -> None:
+    slurm = FakeSlurm(["n0"])
+    slurm.away = True
+    found, events = cluster(slurm, Plan())
+    roll = await play(found, slurm, 20)
+    assert roll.nodes["n0"].state is Stand.BUSY and events == [" slurm.unwell"]
+    slurm.away = False
+    assert (await play(found, slurm, 20)).state is Phase.DONE
+    assert events == [" slurm.unwell", "n0 slurm.drained", " slurm.well", "n0 slurm.resumed"]
+
+
+async def test_a_head_that_was_started_again_resumes_what_it_had_drained() -> None:
+    slurm = FakeSlurm(["n0"])
+    found, _ = cluster(slurm, Plan())
+    await play(found, slurm, 20)
+    slurm.found["n0"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "layercake roll 1")
+    found.slurm = Slurm(slurm, lambda: [found.roll], lambda ids: None, lambda *words: None)
+    await found.slurm.turn()
+    assert slurm.drained() == set()
+    asked = len(slurm.orders)
+    slurm.away = True
+    await found.slurm.turn()
+    await found.slurm.turn()
+    assert len(slurm.orders) == asked
+
+
+NODES = """\
+NodeName=n0 Arch=x86_64 State=MIXED+DRAIN ThreadsPerCore=1 Partitions=all Reason=layercake roll 12 [root@2026-11-21T15:00:00]
+NodeName=n1 Arch=x86_64 State=IDLE*+DRAIN ThreadsPerCore=1 Reason=bad memory [root@2026-11-21T15:00:00]
+NodeName=n2 State=IDLE ThreadsPerCore=1 OS=Linux Partitions=all
+NodeName=n3 State=DOWN+DRAIN+NOT_RESPONDING ThreadsPerCore=1 Reason=layercake roll 3
+"""
+
+
+@pytest.mark.parametrize(("name", "drained", "roll"), [("n0", False, 12), ("n1", True, 0), ("n2", False, 0), ("n3", True, 3)])
+def test_what_scontrol_says_is_understood(name: str, drained: bool, roll: int) -> None:
+    node = parse(NODES)[name]
+    assert (node.drained, node.roll) == (drained, roll)
