@@ -1,0 +1,77 @@
+"""How much of a large image is read before it runs: 1 GB out of Ceph, attached by krbd in a virtual machine.
+
+`read_fraction` is what the kernel had read from the device when the image's program printed its first line, over the size
+of the image. Prints one JSON object last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from imageapi.build import build_plain_image, squash
+from tests.bench._guest import lab
+
+SIZE = 1_000_000_000
+PIECES = 64
+
+SCRIPT = r'''
+import base64, json, time
+from pathlib import Path
+from imageapi.node import rbd
+from imageapi.node.container import Runtime
+from imageapi.node.files import Files
+from imageapi.node.plan import Instance, Phase
+from imageapi.node.spec import parse_image
+
+P = json.load(open("/etc/bench.json"))
+spec = parse_image(P["image"])
+run = Path("/run/layercake")
+runtime = Runtime(run)
+def no_fetch(url, offset):
+    raise SystemExit("nothing is fetched here")
+files = Files(run, runtime, no_fetch, secret=lambda name: base64.b64decode(P["key"]))
+instance = Instance("bench-1", spec, Phase.PREPARING)
+begin = time.monotonic()
+files.prepare(instance, lambda: False)
+runtime.start(instance.id)
+while "starts" not in runtime.tail(instance.id, 5):
+    assert time.monotonic() - begin < 60, runtime.tail(instance.id, 50)
+    time.sleep(0.005)
+seconds = time.monotonic() - begin
+device = f"rbd{rbd.find(spec.attach)[0]}"
+sectors = int(Path(f"/sys/block/{device}/stat").read_text().split()[2])
+print("\nBENCH-RESULT " + json.dumps({"read": sectors * 512, "seconds": seconds}), flush=True)
+while True:
+    time.sleep(60)
+'''
+
+
+def large_image(directory: Path) -> Path:
+    """The plain image with files of random bytes beside it, which no compression makes smaller."""
+    tree = directory / "tree"
+    plain = build_plain_image(directory / "plain.squashfs", "bench")
+    subprocess.run(["unsquashfs", "-q", "-n", "-d", str(tree), str(plain)], check=True, capture_output=True)
+    for number in range(PIECES):
+        (tree / f"piece-{number}").write_bytes(os.urandom(SIZE // PIECES))
+    out = squash(tree, directory / "large.squashfs", level=1)
+    shutil.rmtree(tree)
+    return out
+
+
+def main() -> None:
+    """Measures and prints."""
+    with lab() as found:
+        path = large_image(found.directory)
+        image = found.push(path, "large")
+        path.unlink()
+        result = found.run(SCRIPT, {"image": image}, 120)
+    print(json.dumps({"image_bytes": image["size"], "read_bytes": result["read"], "start_s": round(result["seconds"], 2),
+                      "read_fraction": round(result["read"] / image["size"], 5)}))
+
+
+if __name__ == "__main__":
+    main()
