@@ -5,6 +5,7 @@ Each has a veth to the head's namespace, no power and no firmware: the caller gi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3.11"
+BRIDGE = "02:6c:61:79:65:72"
 _START = """mount -t cgroup2 none /sys/fs/cgroup && mkdir -p {run} && mount -t tmpfs none {run} &&
 cp {token} {run}/token && cd {root} &&
 exec {python} -sSB -m minos.supervisor --run {run} --stop-containers -- --head {head} --ca {ca} --node {node} \
@@ -36,7 +38,8 @@ class HeadNamespace:
         """Makes it."""
         _ip("netns", "add", self.name)
         _ip("-n", self.name, "link", "set", "lo", "up")
-        _ip("-n", self.name, "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0")
+        # An address of its own: a bridge without one takes that of a port, and another one when a port comes or goes.
+        _ip("-n", self.name, "link", "add", "br0", "address", BRIDGE, "type", "bridge", "stp_state", "0", "forward_delay", "0")
         _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "br0")
         _ip("-n", self.name, "link", "set", "br0", "up")
 
@@ -53,6 +56,7 @@ class HostNode:
         self.ip = f"{head.address.rsplit('.', 1)[0]}.{number}"
         self.namespace = f"lcn-{secrets.token_hex(3)}"
         self.directory = directory
+        self.token = ""
         self._head = head
         self._process: subprocess.Popen[Any] | None = None
 
@@ -66,6 +70,7 @@ class HostNode:
         _ip("-n", self._head.name, "link", "set", peer, "master", "br0", "up")
         _ip("-n", self.namespace, "addr", "add", f"{self.ip}/24", "dev", inner)
         _ip("-n", self.namespace, "link", "set", inner, "up")
+        self.token = token
         token_file = self.directory / "token"
         token_file.touch(mode=0o600)
         token_file.write_text(token)
@@ -88,6 +93,31 @@ class HostNode:
         pid = (Path(f"/proc/{self._process.pid}/root") / str(self.directory / "run" / "agent.pid").lstrip("/")).read_text().strip()
         status = Path(f"/proc/{pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def inside(self, path: Path) -> Path:
+        """A path of the node's own mounts, as it is reached from here. Raises OSError if the node does not run."""
+        if self._process is None:
+            raise ProcessLookupError(f"{self.name} does not run")
+        return Path(f"/proc/{self._process.pid}/root") / str(path).lstrip("/")
+
+    def set_busy(self, busy: bool) -> None:
+        """What `layercake-busy` does on a node."""
+        path = self.inside(self.directory / "run" / "busy")
+        if busy:
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """What pulling the plug does: agent and containers end at once, and nothing is tidied up."""
+        process, self._process = self._process, None
+        found = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
+        for pid in found.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        if process is not None:
+            process.wait()
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
 
     def stop(self) -> None:
         """Ends the agent and its containers, and removes the namespace."""

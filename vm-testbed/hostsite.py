@@ -1,0 +1,192 @@
+"""A head and pretended nodes on this machine, each in a network namespace of its own: for tests and benchmarks that need many
+real agents and no machines. The head is a process that can be killed."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrun import HeadRunError, _UnixConnection
+from hostnode import HeadNamespace, HostNode
+
+from layercake.head import pki
+from layercake.head import settings as head_settings
+from layercake.head.settings import ImageSettings, Settings, SyncSettings
+
+ROOT = Path(__file__).resolve().parents[1]
+OVER = ("done", "failed", "aborted", "paused")
+
+
+class HostSite:
+    """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image."""
+
+    def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
+                 store: ImageSettings | None = None, groups: Sequence[str] = ()) -> None:
+        self.directory = directory
+        self.data = directory / "head"
+        self.namespace = HeadNamespace()
+        self.images = images
+        self.groups = groups
+        self.process: subprocess.Popen[Any] | None = None
+        self.nodes = [HostNode(self.namespace, f"h{i}", 10 + i, directory / f"h{i}") for i in range(count)]
+        self._sync = sync or SyncSettings(hello_s=1.0, dead_s=4.0, probe_s=1.0)
+        self._store = store or ImageSettings()
+
+    # -- life
+
+    def up(self) -> None:
+        """From nothing to all nodes running the first image."""
+        self.namespace.up()
+        self.data.mkdir(parents=True)
+        address = self.namespace.address
+        pki.create(self.data / "pki", address)
+        (self.data / "boot").mkdir()
+        settings = Settings(
+            interface="br0", address=address, socket=str(self.data / "api.sock"), sync=self._sync, images=self._store,
+        )
+        head_settings.save(self.data, settings)
+        self.start_head()
+        for name, path in self.images.items():
+            self.api("POST", "/v1/images", {"path": str(path), "name": name, "systemd": False, "command": ["/init"],
+                                            "stop_timeout_s": 2.0})
+        self.apply(next(iter(self.images)))
+        for node in self.nodes:
+            self.start_node(node)
+        self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 60)
+
+    def inventory(self, image: str) -> str:
+        """The inventory. Node i is in groups[i] if there is one."""
+        groups = {i: f"[{name}]" for i, name in enumerate(self.groups)}
+        lines = [
+            f"  {n.name}: {{mac: '52:54:00:00:02:{i:02x}', ip: {n.ip}, images: [{image}], groups: {groups.get(i, '[]')}}}"
+            for i, n in enumerate(self.nodes)
+        ]
+        known = ", ".join(f"{name}: {{}}" for name in dict.fromkeys(self.groups))
+        return "\n".join([f"groups: {{{known}}}", "nodes:", *lines])
+
+    def apply(self, image: str) -> None:
+        """Wants an image of all nodes by the inventory."""
+        self.api("POST", "/v1/inventory/apply", {"yaml": self.inventory(image), "file": "site.yaml", "allow_remove": False})
+
+    def start_head(self) -> None:
+        """Starts the head's process; returns when it answers."""
+        with (self.directory / "head.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)], cwd=ROOT, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, preexec_fn=self._enter,
+            )
+        self.wait("the head serves", self._serving, 30)
+
+    def _enter(self) -> None:
+        handle = os.open(f"/run/netns/{self.namespace.name}", os.O_RDONLY)
+        if ctypes.CDLL(None, use_errno=True).setns(handle, 0x40000000):
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(handle)
+
+    def _serving(self) -> bool:
+        if self.process is not None and self.process.poll() is not None:
+            raise HeadRunError(f"the head has ended:\n{(self.directory / 'head.log').read_text()[-3000:]}")
+        try:
+            return bool(self.api("GET", "/v1/status"))
+        except OSError:
+            return False
+
+    def start_node(self, node: HostNode) -> None:
+        """Starts a node's agent with a token that was not used before."""
+        path, used = self.data / "tokens" / node.name, node.token
+        self.wait("a token", lambda: path.exists() and path.read_text() != used, 10)
+        address = self.namespace.address
+        known = self.states()[node.name]["id"]
+        node.start(known, path.read_text(), f"https://{address}:8443", self.data / "pki/ca.pem", f"{address}:{self.sync_port}")
+
+    @property
+    def sync_port(self) -> int:
+        """The UDP port of state sync."""
+        return self._sync.port
+
+    def kill_head(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+            process.wait(30)
+
+    def down(self) -> None:
+        """All away."""
+        for node in self.nodes:
+            node.stop()
+        self._end(signal.SIGTERM)
+        self.namespace.down()
+
+    # -- talking to the head
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        """One request. Raises HeadRunError with the answer when it is an error, OSError when the head is away."""
+        connection = _UnixConnection(str(self.data / "api.sock"), 30.0)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise HeadRunError(f"{method} {path}: {answer.status} {text}")
+        return json.loads(text)
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """All nodes by name."""
+        return {n["name"]: n for n in self.api("GET", "/v1/nodes")["nodes"]}
+
+    def running(self) -> dict[str, str]:
+        """The image that each node runs, "" if none."""
+        return {name: (n["images"]["running"] or [{"name": ""}])[0]["name"] for name, n in self.states().items()}
+
+    def history(self, name: str, kind: str = "") -> list[dict[str, Any]]:
+        """A node's events, oldest first."""
+        return [e for e in self.api("GET", f"/v1/nodes/{name}")["history"] if e["kind"].startswith(kind)]
+
+    def roll(self, text: str, image: str, **options: Any) -> int:
+        """Begins a roll; its number."""
+        return int(self.api("POST", "/v1/rolls", {"range": text, "image": image, "by": "a test", **options})["roll"]["id"])
+
+    def show(self, number: int) -> dict[str, Any]:
+        """A roll with its nodes."""
+        found: dict[str, Any] = self.api("GET", f"/v1/rolls/{number}")["roll"]
+        return found
+
+    def until_over(self, number: int, limit_s: float = 60.0) -> dict[str, Any]:
+        """Waits until a roll is over or paused."""
+        self.wait(f"roll {number} is over", lambda: self.show(number)["state"] in OVER, limit_s)
+        return self.show(number)
+
+    def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
+        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
+        start = time.monotonic()
+        while not condition():
+            if time.monotonic() - start > limit_s:
+                raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
+            time.sleep(0.05)
+        return time.monotonic() - start
+
+    def describe(self) -> str:
+        """The nodes, the rolls and the newest events: what one wants to read when a test fails."""
+        try:
+            nodes = [f"{n['name']} {n['status']} {n['status_text']} {n['state']} {n['images']}" for n in self.states().values()]
+            rolls = [json.dumps(r) for r in self.api("GET", "/v1/rolls?limit=3")["rolls"]]
+            found = self.api("GET", "/v1/events?limit=60")["events"]
+            events = [f"{e['at']:.2f} {e['node'] or '-'} {e['kind']} {e['text']}" for e in found]
+        except OSError as error:
+            nodes, rolls, events = [f"(the head does not answer: {error})"], [], []
+        logs = [f"--- {n.name}\n{n.log()[-600:]}" for n in self.nodes if (n.directory / "agent.log").exists()]
+        return "\n".join([*nodes, *rolls, *events, "--- head", (self.directory / "head.log").read_text()[-2000:], *logs])
