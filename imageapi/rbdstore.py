@@ -246,13 +246,17 @@ class RbdContent:
         return self._directory / "node.key"
 
     def prune(self, keep: Collection[str]) -> list[str]:
-        """Removes images and their snapshots; also those that an earlier head of this pool left."""
+        """Removes images and their snapshots: those that this head has signed. Another head's in the same pool stay."""
         if not self._facts["contents"]:
             return []
-        names = [digest.partition(":")[2] for digest in keep]
-        gone = {f"blake2b:{name}" for name in self._errands.run("prune", "remove unused images", keep=names)["gone"]}
+        what = "remove unused images"
+        images = self._errands.run("listing", what, keep=[digest.partition(":")[2] for digest in keep])["images"]
+        ours = sorted(i["hex"] for i in images if self._signer.signed(i["manifest"], i["signature"]))
+        if ours:
+            self._errands.run("remove", what, images=ours)
+        gone = {d for d in self._facts["contents"] if d not in keep} | {f"blake2b:{name}" for name in ours}
         self._learn(contents={d: c for d, c in self._facts["contents"].items() if d not in gone})
-        return sorted(d for d in gone if node_rbd.NAME.fullmatch(d[8:]))
+        return sorted(gone)
 
     def verify(self, digest: str) -> None:
         """Reads an image's snapshot again, all of it."""
@@ -293,8 +297,11 @@ class RbdContent:
 
     def check(self) -> str:
         """Asks the cluster whether the pool can be used, and where its monitors are now."""
-        found = self._errands.run("check", f"use pool {self._cluster.pool}")
+        what = f"use pool {self._cluster.pool}"
+        found = self._errands.run("check", what)
         self._directory.mkdir(parents=True, exist_ok=True)
+        if self._cluster.node_keyring:
+            self._ensure_node_key(what)  # it may have been changed since
         if found["monitors"] != self._facts["monitors"]:
             self._learn(monitors=found["monitors"])
         return f"Ceph pool {self._cluster.pool}, monitors {', '.join(found['monitors'])}"

@@ -178,17 +178,36 @@ def _remove(ioctx: Any, name: str) -> None:
         return
 
 
-def prune(request: dict[str, Any]) -> dict[str, Any]:
-    """Removes all of our images but those to be kept, and what a push left that was cut short."""
-    keep, gone = {PREFIX + name for name in request["keep"]}, []
+def listing(request: dict[str, Any]) -> dict[str, Any]:
+    """Our images but those to be kept, with what they say of themselves. Takes away what a push left that was cut short."""
+    keep, found = {PREFIX + name for name in request["keep"]}, []
     with _pool(request) as (_, ioctx):
         for name in rbd.RBD().list(ioctx):
-            age = time.time() - int(name.split(".")[1]) / 1e9 if name.startswith(PARTIAL) else 0.0
-            if (name.startswith(PREFIX) and name not in keep) or age > STALE_S:
+            if name.startswith(PARTIAL) and time.time() - int(name.split(".")[1]) / 1e9 > STALE_S:
                 _remove(ioctx, name)
-                gone.append(name.removeprefix(PREFIX))
-                say(progress=len(gone))
-    return {"gone": gone}
+            elif name.startswith(PREFIX) and name not in keep:
+                found.append({"hex": name.removeprefix(PREFIX), **_labels(ioctx, name)})
+            say(progress=len(found))
+    return {"images": found}
+
+
+def _labels(ioctx: Any, name: str) -> dict[str, str]:
+    """Manifest and signature of an image, whole or not; "" for what it does not have."""
+    try:
+        with rbd.Image(ioctx, name, read_only=True) as image:
+            present = dict(image.metadata_list())
+    except rbd.ImageNotFound:
+        present = {}
+    return {"manifest": present.get(MANIFEST, ""), "signature": present.get(SIGNATURE, "")}
+
+
+def remove(request: dict[str, Any]) -> dict[str, Any]:
+    """Removes images with their snapshots."""
+    with _pool(request) as (_, ioctx):
+        for number, name in enumerate(request["images"]):
+            _remove(ioctx, PREFIX + name)
+            say(progress=number)
+    return {}
 
 
 def verify(request: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +240,8 @@ def get(request: dict[str, Any]) -> dict[str, Any]:
 
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "measure": measure, "check": check, "node_key": node_key, "put": put, "prune": prune, "verify": verify, "get": get,
+    "measure": measure, "check": check, "node_key": node_key, "put": put, "listing": listing,
+    "remove": remove, "verify": verify, "get": get,
 }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from imageapi.content import Attachment, Content, FileContent
 from imageapi.node.spec import CONTAINER_FIELDS, NAME, ContainerSpec, parse_container
-from layercake.kraken.errors import InputError, OperationFailed, Refused
+from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,11 @@ class ImageStore:
         with self._lock:
             del self._images[name]
             self._save()
-        self.prune({*in_use})
+        try:
+            self.prune({*in_use})
+        except (Unreachable, OperationFailed) as error:
+            text = f"image {name} was removed, but not its content: {error.message}"
+            raise type(error)(text, hint="later: layercake image prune") from None
 
     def prune(self, in_use: Collection[str]) -> builtins.list[str]:
         """Deletes the contents that no name points to and nobody uses; returns their digests. Raises LayercakeError."""

@@ -32,6 +32,7 @@ MONITOR = re.compile(r"(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\]):(\d{1,5})")
 MOUNT_TIMEOUT = 10
 MAP_LIMIT = 30.0
 READ_LIMIT = 30.0
+UNMAP_LIMIT = 20.0
 BUSY_TRIES, BUSY_PAUSE = 40, 0.05
 MSGR2_PORT = "3300"
 
@@ -207,17 +208,15 @@ def detach(source: RbdSource) -> None:
 
 
 def _unmap(number: str, source: RbdSource) -> None:
+    """The write that takes a device away, by a child too: it may wait for the cluster."""
+
+    def remove() -> None:
+        os.write(os.open(BUS / "remove_single_major", os.O_WRONLY | os.O_CLOEXEC), number.encode())
+
     for attempt in range(BUSY_TRIES):
-        try:
-            handle = os.open(BUS / "remove_single_major", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(handle, number.encode())
-                return
-            finally:
-                os.close(handle)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                return
-            if error.errno != errno.EBUSY or attempt + 1 == BUSY_TRIES:
-                raise OperationFailed(f"cannot detach {source.text}: {error.strerror}") from None
+        code = _in_child(remove, UNMAP_LIMIT)
+        if code in (0, errno.ENOENT):
+            return
+        if code != errno.EBUSY or attempt + 1 == BUSY_TRIES:
+            raise OperationFailed(f"cannot detach {source.text}: {os.strerror(code)}")
         time.sleep(BUSY_PAUSE)

@@ -143,6 +143,19 @@ def test_an_image_that_another_head_signed_is_not_used(
     assert theirs.list() == []
 
 
+def test_what_another_head_has_in_the_pool_is_not_removed(
+    ceph: Ceph, store: ImageStore, files: tuple[Path, Path], tmp_path: Path,
+) -> None:
+    theirs = ImageStore(tmp_path / "theirs", content=RbdContent(tmp_path / "theirs", cluster_of(ceph)))
+    image = theirs.add(files[1], "theirs", {})
+    store.add(files[0], "app", {})
+    assert store.prune(set()) == []
+    theirs.verify("theirs")
+    with pool(ceph, "layercake") as ioctx:
+        assert rbd_name(image) in rbd.RBD().list(ioctx)
+    theirs.remove("theirs")
+
+
 def test_a_push_that_was_cut_short_is_made_again(ceph: Ceph, store: ImageStore, files: tuple[Path, Path]) -> None:
     image = store.add(files[0], "app", {})
     with pool(ceph, "layercake") as ioctx, rbd.Image(ioctx, rbd_name(image)) as opened:
@@ -222,9 +235,13 @@ def test_monitor_away_is_a_clear_error_in_bounded_time(ceph: Ceph, store: ImageS
             store.check()
         assert time.monotonic() - start < 8
         assert store.attachment(image.digest) is not None, "the head goes on telling nodes what it knows"
+        with pytest.raises(Unreachable, match="image app was removed, but not its content"):
+            store.remove("app")
+        assert store.list() == []
     finally:
         ceph.start_mon()
     assert POOL in store.check()
+    assert store.prune(set()) == [image.digest]
 
 
 def test_osd_away_is_a_clear_error_in_bounded_time_and_leaves_nothing(
