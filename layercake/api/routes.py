@@ -11,6 +11,7 @@ from layercake import __version__
 from layercake.api import messages
 from layercake.api.auth import Role
 from layercake.api.images import ImageRoutes
+from layercake.api.nodes import NodeRoutes
 from layercake.api.rolls import RollRoutes
 from layercake.api.route import Route, number
 from layercake.head import views
@@ -52,6 +53,7 @@ class Routes:
             Route("GET", "/v1/events", view, "Events, oldest first", self._events, query=("since", "node", "kind", "limit")),
             Route("GET", "/v1/graph", view, "The state graph, with a node's path", self._graph, query=("format", "node")),
             *ImageRoutes(self._ops).table(),
+            *NodeRoutes(self._ops).table(),
             *RollRoutes(self._ops).table(),
         )
 

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from layercake.api.auth import FILE_NAME, Role, Tokens
+from layercake.api.nodes import ROLE
 from layercake.api.openapi import document
 from layercake.api.route import Route
 from layercake.api.routes import Routes
@@ -104,6 +105,7 @@ class Api:
                 return web.json_response(body, status=401)
             if has < role:
                 return web.json_response({"error": f"cannot serve this: it needs the role {role.name.lower()}"}, status=403)
+            request[ROLE] = has
             try:
                 response: web.StreamResponse = await handler(request)
                 return response

@@ -90,6 +90,20 @@ class Client:
         """The text at a path (a graph)."""
         return (await self._request("GET", path, query=query)).decode(errors="replace")
 
+    async def stream(self, method: str, path: str, *, body: Mapping[str, Any] | None = None,
+                     **query: str | int | None) -> AsyncIterator[bytes]:
+        """An answer as it comes, for as long as it takes."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S)
+        try:
+            async with self._open().request(method, self._base + path, params=_given(query), json=body, timeout=timeout,
+                                            allow_redirects=False) as response:
+                if response.status >= 300:
+                    raise failure(response.status, await response.read())
+                async for data in response.content.iter_any():
+                    yield data
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._unreachable(error) from error
+
     async def events(self, **query: str | int | None) -> AsyncIterator[list[dict[str, Any]]]:
         """Batches of events as they happen. First an empty one: what happens from then on is not missed. Ends when the
         head closes the stream; raises Unreachable when it cannot be opened."""

@@ -1,7 +1,9 @@
-"""`layercake node`: list, show, explain, clear, up, off, logs."""
+"""`layercake node`: list, show, explain, clear, up, off, logs, exec."""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +13,7 @@ from layercake.cli.app import FAILED, OK, App, confirm_stop, json_option, pass_a
 from layercake.cli.client import Client, quoted
 from layercake.cli.output import Column, moment, seconds, short
 from layercake.inventory.ranges import fold
+from layercake.kraken.errors import OperationFailed, Unreachable
 
 VARIABLES = ("power", "boot", "run", "image", "busy")
 _LIST = (Column("NAME"), Column("STATUS", styled=True), *(Column(v.upper(), styled=True) for v in VARIABLES), Column("IMAGES"),
@@ -206,13 +209,19 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> int:
 @click.argument("name")
 @click.option("--container", default="", help="The image whose log it is; the first one if not given.")
 @click.option("--lines", type=click.IntRange(1, 10000), default=200, show_default=True)
+@click.option("--follow", "-f", "following", is_flag=True, help="Go on as the log grows, until interrupted.")
 @json_option
 @pass_app
-def logs(app: App, name: str, container: str, lines: int) -> int:
+def logs(app: App, name: str, container: str, lines: int, following: bool) -> int:
     """Show the log of a container on the node NAME."""
 
     async def action(head: Client) -> int:
-        answer = await head.get(f"/v1/nodes/{quoted(name)}/logs", container=container, lines=lines)
+        path = f"/v1/nodes/{quoted(name)}"
+        if following:
+            async for data in head.stream("GET", f"{path}/follow", container=container, lines=lines):
+                app.out.piece(data)
+            return OK
+        answer = await head.get(f"{path}/logs", container=container, lines=lines)
         if app.out.json:
             app.out.document(answer)
         else:
@@ -220,3 +229,38 @@ def logs(app: App, name: str, container: str, lines: int) -> int:
         return OK
 
     return app.run(action)
+
+
+@node.command("exec")
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True)
+@click.option("--container", default="", help="The image to run it in; without, it runs in minOS itself.")
+@click.option("--timeout", type=click.FloatRange(0.1, 3600), default=60.0, show_default=True, help="Seconds until it is killed.")
+@pass_app
+def execute(app: App, name: str, command: tuple[str, ...], container: str, timeout: float) -> int:
+    """Run COMMAND on the node NAME (write -- before it) and end as it ends. The head's history says who ran what."""
+
+    async def action(head: Client) -> int:
+        body = {"command": list(command), "container": container, "timeout_s": timeout}
+        rest, status = b"", None
+        async for data in head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                status = _output(app, json.loads(line), status)
+        if rest:
+            status = _output(app, json.loads(rest), status)
+        if status is None:
+            raise Unreachable(f"cannot say how the command on {name} ended: the answer was cut off")
+        return status
+
+    return app.run(action)
+
+
+def _output(app: App, said: Mapping[str, Any], status: int | None) -> int | None:
+    """Prints a piece of a command's output; returns its exit status once that is known."""
+    if "exit" in said:
+        return int(said["exit"]) if int(said["exit"]) >= 0 else 128 - int(said["exit"])
+    if "error" in said:
+        raise OperationFailed(f"cannot finish the command: {said['error']}", hint="give it more with --timeout")
+    app.out.piece(base64.b64decode(said.get("out") or said.get("err") or ""), error="err" in said)
+    return status

@@ -78,6 +78,16 @@ class Output:
         """Text of several lines; escaped on a terminal, as it is elsewhere (a file may want it whole)."""
         sys.stdout.write((clean(text, lines=True) if self.terminal else text).rstrip("\n") + "\n" if text else "")
 
+    def piece(self, data: bytes, *, error: bool = False) -> None:
+        """A piece of a log or of a command's output, at once; escaped on a terminal, byte for byte elsewhere."""
+        stream = sys.stderr if error else sys.stdout
+        if stream.isatty():
+            stream.write(clean(data.decode("utf-8", "replace").replace("\r\n", "\n"), lines=True))
+        else:
+            stream.flush()
+            stream.buffer.write(data)
+        stream.flush()
+
     def note(self, text: str) -> None:
         """A remark on standard error; does not disturb what is piped on."""
         sys.stderr.write(clean(text) + "\n")

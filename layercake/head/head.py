@@ -22,6 +22,8 @@ from layercake.head.engine import Engine
 from layercake.head.joining import Joining
 from layercake.head.modulehost import ModuleHost
 from layercake.head.nodeapi import NodeApi
+from layercake.head.nodecerts import NodeCertificates
+from layercake.head.nodelink import NodeLink
 from layercake.head.rolls.manager import Rolls
 from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.services import ServiceManager
@@ -61,7 +63,9 @@ class Head:
         self.database = Database(data_dir / "layercake.db")
         self.rolls = Rolls(self.store, self.engine, self.sync, self.database, self.clock)
         self.dispatcher = Dispatcher(self.host, self.joining, modules.OWNER)
-        self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images)
+        certificates = NodeCertificates(data_dir / "pki")
+        self.node_link = NodeLink(certificates)
+        self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images, certificates)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", {
             "pxe": settings.for_pxe(data_dir), "powerman": settings.for_powerman(), "imageapi": settings.for_imageapi(data_dir),
         })

@@ -17,6 +17,7 @@ from imageapi.store import ImageStore
 from layercake.head.database import Database
 from layercake.head.engine import Engine
 from layercake.head.joining import Joining
+from layercake.head.nodecerts import NodeCertificates
 from layercake.head.settings import Settings
 from layercake.head.store import Record, Store, WantedImage
 from layercake.head.sync import Sync
@@ -83,7 +84,7 @@ class NodeApi:
 
     def __init__(
         self, store: Store, engine: Engine, joining: Joining, sync: Sync, database: Database, settings: Settings,
-        images: ImageStore,
+        images: ImageStore, certificates: NodeCertificates,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -92,6 +93,7 @@ class NodeApi:
         self._database = database
         self._settings = settings
         self._images = images
+        self._certificates = certificates
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -153,6 +155,7 @@ class NodeApi:
             "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
             "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
             "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
+            "tls": self._certificates.issue(record.node.id, session.number),
         })
 
     def _document(self, record: Record) -> dict[str, Any]:

@@ -141,11 +141,15 @@ def node_text(node: bytes) -> str:
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
-def bearer(key: bytes, node: bytes, session: int) -> str:
-    """The value of a node's Authorization header: "Bearer NODE.SESSION.TAG"."""
+TO_HEAD, TO_NODE = b"http", b"node"
+"""Who presents a credential to whom: one that a node has sent to the head is worth nothing at the node's own API."""
+
+
+def bearer(key: bytes, node: bytes, session: int, purpose: bytes = TO_HEAD) -> str:
+    """The value of a node's Authorization header, or with TO_NODE of the head's at the node: "Bearer NODE.SESSION.TAG"."""
     _check_key(key)
     try:
-        tag = _tag(b"http" + session.to_bytes(8, "big"), key)
+        tag = _tag(purpose + session.to_bytes(8, "big"), key)
     except OverflowError as error:
         raise WireError("cannot make credential: the session does not fit 64 bits") from error
     return f"Bearer {node_text(node)}.{session}.{tag.hex()}"
@@ -159,9 +163,9 @@ def peek_bearer(header: str) -> tuple[bytes, int]:
     return bytes.fromhex(match[1].replace("-", "")), int(match[2])
 
 
-def check_bearer(header: str, key: bytes) -> tuple[bytes, int]:
+def check_bearer(header: str, key: bytes, purpose: bytes = TO_HEAD) -> tuple[bytes, int]:
     """The node and session of a genuine credential, compared in constant time. Raises WireError if malformed or forged."""
     node, session = peek_bearer(header)
-    if not hmac.compare_digest(bearer(key, node, session).removeprefix("Bearer "), header.removeprefix("Bearer ")):
+    if not hmac.compare_digest(bearer(key, node, session, purpose).removeprefix("Bearer "), header.removeprefix("Bearer ")):
         raise WireError("cannot accept credential: its tag is wrong")
     return node, session

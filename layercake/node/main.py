@@ -21,6 +21,8 @@ from minos.agent.early import Early
 from minos.agent.state import Config
 
 AUTHORITY = Path("/etc/layercake/ca.pem")
+API_PORT = 8444
+"""Where a node's own API listens; agents on a host take any port, because several may run there."""
 
 
 def say(text: str) -> None:
@@ -33,14 +35,14 @@ def jitter() -> float:
     return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
-def start(config: Config, cgroup: str = "layercake") -> None:
+def start(config: Config, cgroup: str = "layercake", api_port: int = 0) -> None:
     """Joins, and runs the agent. Returns after SIGTERM. Raises LayercakeError."""
     config.run.mkdir(parents=True, exist_ok=True)
     early = Early(config, wall=time.time, jitter=jitter)
     early.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
-    make(early, say=say, cgroup=cgroup).run()
+    make(early, say=say, cgroup=cgroup, api_port=api_port).run()
 
 
 def boot_id() -> str:
@@ -56,7 +58,7 @@ def configuration(found: cmdline.Identity, token: str, authority: Path, run: Pat
 def main_on_node(run: str) -> None:
     """The agent inside minOS: everything is on the kernel command line. Does not return."""
     found = cmdline.parse(Path("/proc/cmdline").read_text())
-    start(configuration(found, found.token, AUTHORITY, Path(run)))
+    start(configuration(found, found.token, AUTHORITY, Path(run)), api_port=API_PORT)
 
 
 USAGE = ("usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run DIR "

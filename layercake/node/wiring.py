@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import imageapi.mutations
 from imageapi.node.attach import Body, FileBody
@@ -19,7 +19,11 @@ from minos.agent.early import Early
 from minos.agent.http import Download
 from minos.agent.loop import Agent
 from minos.agent.secrets import Secrets
+from minos.agent.state import Session
 from minos.agent.worker import Handler
+
+if TYPE_CHECKING:
+    from layercake.node.serving import Serving
 
 MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
 
@@ -64,12 +68,31 @@ def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> di
     return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 
 
-def make(early: Early, *, say: Callable[[str], None], cgroup: str = "layercake") -> Agent:
-    """The agent with everything it needs. Raises LayercakeError."""
+def serving(agent: Agent, images: AgentImages, port: int) -> None:
+    """Gives the agent its API. What that needs is imported when it is started, when the images run already."""
+    kept: list[Serving] = []
+
+    def start(session: Session) -> None:
+        from layercake.node.serving import Serving
+
+        if not kept:
+            kept.append(Serving(agent.config, images, agent.event, port))
+        kept[0].start(session)
+
+    def tell() -> None:
+        for found in kept:
+            found.tell()
+
+    agent.serve(start, tell)
+
+
+def make(early: Early, *, say: Callable[[str], None], cgroup: str = "layercake", api_port: int = 0) -> Agent:
+    """The agent with everything it needs. Its API listens on `api_port`, 0 for any. Raises LayercakeError."""
     agent = Agent(early, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                   clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     run = early.config.run
     images = AgentImages(Files(run, Runtime(run, parent=cgroup), open_url, secret=Secrets(early.config)), agent.event,
-                         changed=agent.look)
+                         changed=agent.look, busy=lambda: is_busy(run))
     agent.use(images, handlers(images, run, agent.link.drain))
+    serving(agent, images, api_port)
     return agent

@@ -6,6 +6,7 @@ The loop itself never waits for anything but its selector: mutations run on the 
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
 import signal
 import socket
@@ -31,6 +32,14 @@ TRIM_EVERY = 10.0
 VOUCHES = ("busy", "image", "run")
 ALIVE = {"power": "ON", "boot": "INIT", "run": "SYNC"}
 """What an agent that has joined knows without looking."""
+
+
+SERVE_DELAY = 2.0
+"""Seconds from a session's begin to the agent's own API: the images go first."""
+
+
+def _nothing() -> None:
+    """Where there is nothing to do."""
 
 
 class Look:
@@ -94,12 +103,20 @@ class Agent:
         self._anew = True
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
+        self._session: Session | None = None
+        self._serve: Callable[[Session], None] | None = None
+        self._serve_tell: Callable[[], None] = _nothing
+        self._serve_at = math.inf
         self._stop = False
 
     def use(self, images: NodeImages, handlers: Mapping[str, Handler]) -> None:
         """Gives the agent its images and the handlers of its mutations; before `run`."""
         self._images = images
         self._worker = Worker(handlers, self._inbox.put)
+
+    def serve(self, start: Callable[[Session], None], tell: Callable[[], None]) -> None:
+        """Gives the agent its own API: how it is started under a session, and how the head is told of it; before `run`."""
+        self._serve, self._serve_tell = start, tell
 
     def event(self, kind: str, text: str, severity: str = "info", **data: Any) -> None:
         """Something happened: into the node's history on the head, and what concerns images on the console too."""
@@ -144,11 +161,15 @@ class Agent:
         machine = self._machine
         if machine is None:
             return
-        if self._clock() >= machine.wake:
+        now = self._clock()
+        if now >= machine.wake:
             machine.tick()
         self._look_busy(machine)
         self._trim()
         self._hello(machine)
+        if now >= self._serve_at and self._serve is not None and self._session is not None:
+            self._serve_at = math.inf
+            threading.Thread(target=self._serve, args=(self._session,), name="serve", daemon=True).start()
 
     def _timeout(self) -> float:
         now = self._clock()
@@ -183,6 +204,7 @@ class Agent:
         """Starts to work under a session."""
         if self._worker is None or self._images is None:
             raise LayercakeError("cannot run the agent: it has no images to work on")
+        self._session, self._serve_at = session, self._clock() + SERVE_DELAY
         self._codec = SyncCodec(self.config.node_bytes, session.number, session.key, session.epoch, session.layout.digest)
         self._machine = Machine(self._mutations, session.layout, self._worker, self.event, self._clock, self._jitter)
         self._timer = HelloTimer(session.hello_s)
@@ -340,6 +362,7 @@ class Agent:
                 self._anew = True
                 if self._images is not None:
                     self._images.tell(again=True)
+                self._serve_tell()
                 self.link.pull()
                 continue
             if said.probe:

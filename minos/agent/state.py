@@ -51,6 +51,8 @@ class Session:
     hello_s: float
     dead_s: float
     sync: tuple[str, int]
+    tls: tuple[str, str] | None = None
+    """Certificate and key (PEM) for the node's own API; the key is secret."""
 
     def __repr__(self) -> str:
         return f"Session({self.number})"
@@ -69,10 +71,14 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
     try:
         return Session(int(answer["session"]), base64.b64decode(answer["key"], validate=True), int(answer["epoch"]),
                        Layout.from_wire(answer["layout"]), float(answer["hello_s"]), float(answer["dead_s"]),
-                       parse_endpoint(answer["sync"]))
+                       parse_endpoint(answer["sync"]), _tls(answer.get("tls")))
     except (KeyError, TypeError, ValueError) as error:
         raise OperationFailed(f"cannot join: the head's answer is not as agreed: {error!r}",
                               hint="are head and minOS of the same version?") from None
+
+
+def _tls(data: Any) -> tuple[str, str] | None:
+    return None if data is None else (str(data["cert"]), str(data["key"]))
 
 
 def token_mark(token: str) -> str:
@@ -92,7 +98,8 @@ class SessionFile:
         _write(self._session, {
             "node": config.node, "boot_id": config.boot_id, "token": token_mark(config.token), "session": session.number,
             "key": base64.b64encode(session.key).decode(), "epoch": session.epoch, "layout": session.layout.to_wire(),
-            "hello_s": session.hello_s, "dead_s": session.dead_s, "sync": f"{session.sync[0]}:{session.sync[1]}"})
+            "hello_s": session.hello_s, "dead_s": session.dead_s, "sync": f"{session.sync[0]}:{session.sync[1]}",
+            "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]}})
 
     def load(self, config: Config) -> Session | None:
         """The session of an earlier agent of this node, this boot and this token; None if there is none."""

@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 
 from imageapi.build import build_plain_image
+from layercake.head.nodecerts import name_of
+from layercake.kraken.wire import TO_NODE, bearer
 from tests.support.fake_head import UP, FakeHead
+from tests.support.nodeclient import NodeClient
 
 pytestmark = pytest.mark.root
 
@@ -240,6 +243,32 @@ def test_a_changed_mind_during_a_start_is_followed(rig: Rig, images: dict[str, d
     head.ask(9, kind="logs", container="app", lines=3)
     head.wait(lambda: 9 in head.answers)
     assert "two" in head.answers[9]["text"]
+
+
+def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head = rig.head
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait(lambda: "node.api" in head.kinds())
+    head.wait_for(image="ACTIVE")
+
+    def ask() -> dict[str, Any]:
+        port = next(e for e in reversed(head.events) if e["kind"] == "node.api")["data"]["port"]
+        node = bytes.fromhex(head.node.replace("-", ""))
+        client = NodeClient(port, head.authority, name_of(head.node, head.session), bearer(head.key, node, head.session, TO_NODE))
+        return dict(client.ask("GET", "/v1/status")[1])
+
+    assert ask()["image"] == "ACTIVE" and ask()["containers"][0]["name"] == "app"
+    told = [e["data"]["containers"] for e in head.events if e["kind"] == "image.containers"]
+    assert [c["state"] for c in told[-1]] == ["running"]
+    head.events.clear()
+    head.epoch += 1  # the head was started again: it has to hear both anew
+    head.wait(lambda: {"node.api", "image.containers"} <= set(head.kinds()))
+    head.events.clear()
+    os.kill(rig.agent, signal.SIGKILL)
+    head.wait(lambda: "node.api" in head.kinds())
+    assert ask()["image"] == "ACTIVE", "the session's certificate outlives the agent"
+    assert "PRIVATE KEY" not in rig.output()
 
 
 def test_secrets_stay_in_root_only_files(rig: Rig) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from layercake.head import pki
 from layercake.head.modules import VARIABLES
+from layercake.head.nodecerts import NodeCertificates
 from layercake.kraken.errors import WireError
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
@@ -31,6 +32,7 @@ class FakeHead:
         pki.create(directory, public)
         self.public = public
         self.authority = directory / "ca.pem"
+        self.certificates = NodeCertificates(directory)
         self.node, self.token, self.hello_s = node, token, hello_s
         self.layout = Layout(VARIABLES)
         self.session, self.key, self.epoch = 0, b"", 1
@@ -133,7 +135,7 @@ class FakeHead:
         self.session, self.key, self.token = secrets.randbits(63), secrets.token_bytes(32), ""
         return 200, {"session": self.session, "key": base64.b64encode(self.key).decode(), "epoch": self.epoch,
                      "layout": self.layout.to_wire(), "hello_s": self.hello_s, "dead_s": 10 * self.hello_s, "sync": self.sync,
-                     "desired": self.document}
+                     "desired": self.document, "tls": self.certificates.issue(self.node, self.session)}
 
 
 def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.kraken.errors import WireError
-from layercake.kraken.wire import bearer, check_bearer, peek_bearer
+from layercake.kraken.wire import TO_NODE, bearer, check_bearer, peek_bearer
 
 KEY = bytes(range(32))
 NODE = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -48,6 +48,16 @@ def test_noise_is_refused(text: str) -> None:
 def test_near_misses_are_refused(change: object) -> None:
     with pytest.raises(WireError):
         check_bearer(change(bearer(KEY, NODE.bytes, 5)), KEY)  # type: ignore[operator]  # a lambda of the list above
+
+
+def test_a_credential_for_one_purpose_is_worth_nothing_for_another() -> None:
+    to_node = bearer(KEY, NODE.bytes, 5, TO_NODE)
+    assert to_node != bearer(KEY, NODE.bytes, 5)
+    assert check_bearer(to_node, KEY, TO_NODE) == (NODE.bytes, 5)
+    with pytest.raises(WireError):
+        check_bearer(to_node, KEY)
+    with pytest.raises(WireError):
+        check_bearer(bearer(KEY, NODE.bytes, 5), KEY, TO_NODE)
 
 
 @pytest.mark.parametrize("session", [-1, 1 << 64])

@@ -1,0 +1,60 @@
+"""The head's way to a node's own API: TLS to the node and session that it means, with a credential that only it can make."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+
+from layercake.head.nodecerts import NodeCertificates, name_of
+from layercake.head.store import Record
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.wire import TO_NODE, bearer
+
+CONNECT_S = 5.0
+
+
+class NodeLink:
+    """Asks nodes."""
+
+    def __init__(self, certificates: NodeCertificates) -> None:
+        self._certificates = certificates
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, record: Record, method: str, path: str, *, body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer of a node, whose content is read as it comes. Raises Unreachable, InputError, Refused, OperationFailed."""
+        session, address = record.session, record.address
+        if record.value("run") != "SYNC" or session is None or address is None or not record.api_port:
+            raise Unreachable(f"cannot ask {record.name}: its agent is not in sync, or does not serve its API",
+                              hint=f"see `layercake node explain {record.name}`")
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        headers = {"Authorization": bearer(session.key, uuid.UUID(record.node.id).bytes, session.number, TO_NODE)}
+        context = ssl.create_default_context(cafile=str(self._certificates.authority))
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout) as client, client.request(
+                method, f"https://{host}:{record.api_port}{path}", headers=headers, json=body, params=query, ssl=context,
+                server_hostname=name_of(record.node.id, session.number), allow_redirects=False,
+            ) as response:
+                if response.status >= 300:
+                    raise await _failure(record, response)
+                yield response
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
+
+
+async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:
+    try:
+        said = await response.json(content_type=None)
+        text, hint = str(said["error"])[:500], str(said.get("hint") or "")[:200]
+    except (ValueError, KeyError, TypeError):
+        text, hint = f"it answers {response.status}", ""
+    kind = {400: InputError, 403: Refused, 404: InputError}.get(response.status, OperationFailed)
+    return kind(f"{text} (says {record.name})", hint=hint)

@@ -1,0 +1,76 @@
+"""The node's own API on the network: TLS with the certificate that the head gave at the join, open to the head alone.
+
+Both sides are sure of each other: the certificate is signed by the head's authority and names this node and session, and
+the head's credential is made with the session's key. An earlier boot's certificate or credential is worth nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from imageapi.node.images import Images
+from layercake.kraken.errors import LayercakeError, OperationFailed, WireError
+from layercake.kraken.wire import TO_NODE, check_bearer
+from layercake.node.api import Api
+from minos.agent.server import Server
+from minos.agent.state import Config, Session
+
+
+def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
+    """A server's context. The ssl module reads files only, so there is one for a moment, in memory, for root.
+
+    Raises OperationFailed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    file = run / ".api.pem"
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(key + certificate)
+        context.load_cert_chain(file)
+    except ssl.SSLError as error:
+        raise OperationFailed(f"cannot serve the node's API: its certificate is unusable: {error.reason}") from None
+    finally:
+        file.unlink()
+    return context
+
+
+class Serving:
+    """Serves one session at a time. `start` takes a moment: it runs on a thread of its own."""
+
+    def __init__(self, config: Config, images: Images, event: Callable[..., None], port: int) -> None:
+        self._config = config
+        self._images = images
+        self._event = event
+        self._port = port
+        self._server: Server | None = None
+
+    def start(self, session: Session) -> None:
+        """Serves under a session. What goes wrong is told; the node does its work without."""
+        try:
+            if session.tls is None:
+                return
+            if self._server is not None:
+                self._server.close()
+            node, config = self._config.node_bytes, self._config
+
+            def allowed(header: str) -> bool:
+                try:
+                    return check_bearer(header, session.key, TO_NODE) == (node, session.number)
+                except WireError:
+                    return False
+
+            api = Api(self._images, lambda: {"node": config.node, "name": config.name, "boot_id": config.boot_id,
+                                             "image": self._images.state()})
+            self._server = Server(tls_context(config.run, *session.tls), allowed, api.handle, self._port)
+            self.tell()
+        except (LayercakeError, OSError) as error:
+            self._event("node.api-failed", f"the node's API is not served: {error}", "warning")
+
+    def tell(self) -> None:
+        """Tells the head where the API listens."""
+        if self._server is not None:
+            self._event("node.api", f"the node's API listens on port {self._server.port}", "debug", port=self._server.port)

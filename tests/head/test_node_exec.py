@@ -1,0 +1,107 @@
+"""Commands and logs through the head: who may, what is recorded, what is not."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from imageapi.node.container import Runtime
+from imageapi.node.files import Files
+from imageapi.node.images import Images
+from layercake.api import auth
+from layercake.api.server import Api
+from layercake.head import pki
+from layercake.head.nodecerts import NodeCertificates
+from layercake.head.views import event_view
+from layercake.kraken.errors import Unreachable
+from layercake.node.serving import Serving
+from layercake.node.wiring import open_url
+from minos.agent.state import Config, Session
+from tests.support.world import World
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
+    """The head's API as the network sees it, and node n0 with its own API in this process."""
+    directory = world.directory / "pki"
+    pki.create(directory, "127.0.0.1")
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    record = world.node("n0")
+    assert record.session is not None
+    tls = NodeCertificates(directory).issue(record.node.id, record.session.number)
+    assert tls is not None
+    run = world.directory / "node"
+    run.mkdir()
+
+    def said(kind: str, text: str, severity: str = "info", **data: Any) -> None:
+        record.api_port = data.get("port", record.api_port)
+
+    images = Images(Files(run, Runtime(run), open_url), said)
+    config = Config(record.node.id, "n0", "", "https://h", "", "t", directory / "ca.pem", run, "boot-1", "1")
+    session = Session(record.session.number, record.session.key, 1, record.planner.layout, 1.0, 4.0, ("h", 1),
+                      (tls["cert"], tls["key"]))
+    serving = Serving(config, images, said, 0)
+    serving.start(session)
+    token = auth.create(world.directory).read_text().strip()
+    app = Api(world.head)._app(local=False)
+    async with TestClient(TestServer(app), headers={"Authorization": f"Bearer {token}"}) as found:
+        yield found
+    if serving._server is not None:
+        serving._server.close()
+
+
+async def test_a_command_is_run_and_recorded_but_never_its_output(world: World, client: TestClient[Any, Any]) -> None:
+    answer = await client.post("/v1/nodes/n0/exec", json={"command": ["sh", "-c", "echo top-$((600 + 66))-secret; exit 5"]})
+    lines = [json.loads(line) for line in (await answer.text()).splitlines()]
+    assert base64.b64decode(lines[0]["out"]) == b"top-666-secret\n" and lines[-1] == {"exit": 5}
+    events = [event_view(e) for e in world.node("n0").history if e.kind.startswith("node.exec")]
+    assert [e["kind"] for e in events] == ["node.exec", "node.exec-ended"]
+    assert "admin at 127.0.0.1 runs on the node: sh -c" in events[0]["text"]
+    assert "exit status 5" in events[1]["text"]
+    assert "666" not in json.dumps(events)
+
+
+async def test_what_cannot_be_run_is_recorded_too(world: World, client: TestClient[Any, Any]) -> None:
+    answer = await client.post("/v1/nodes/n0/exec", json={"command": ["/no/such"]})
+    assert answer.status == 502 and "No such file" in (await answer.json())["error"]
+    assert (await client.post("/v1/nodes/n0/exec", json={"command": ["ls"], "container": "web"})).status == 404
+    assert (await client.post("/v1/nodes/n0/exec", json={"command": []})).status == 400
+    assert "no such image here" in world.node("n0").history[-1].text
+    assert (await client.get("/v1/nodes/n0/follow")).status == 404
+    assert (await client.get("/v1/nodes/n0/follow", params={"container": "../../imageapi/v1/mount"})).status == 404
+    assert (await client.get("/v1/nodes/n0/follow", params={"container": "web"})).status == 404
+
+
+async def test_operators_only(world: World, client: TestClient[Any, Any]) -> None:
+    (world.directory / auth.FILE_NAME).write_text(json.dumps({auth._digest("look"): "viewer", auth._digest("work"): "operator"}))
+    app = Api(world.head)._app(local=False)
+    async with TestClient(TestServer(app)) as other:
+        for token, status in (("look", 403), ("none", 401), ("work", 200)):
+            answer = await other.post("/v1/nodes/n0/exec", json={"command": ["true"]}, headers={"Authorization": f"Bearer {token}"})
+            assert answer.status == status, token
+    assert "operator at" in [e for e in world.node("n0").history if e.kind == "node.exec"][-1].text
+
+
+async def test_a_node_that_is_not_the_one_meant_is_not_asked(world: World, client: TestClient[Any, Any]) -> None:
+    record, other = world.node("n0"), world.node("n1")
+    world.attach("n1")
+    other.api_port, other.address = record.api_port, record.address
+    world.send(world.hello("n1"))
+    with pytest.raises(Unreachable, match="n1"):  # n0's certificate is not for n1
+        async with world.head.node_link.open(other, "GET", "/v1/status"):
+            pass
+    record.api_port = 0
+    with pytest.raises(Unreachable, match="does not serve its API"):
+        async with world.head.node_link.open(record, "GET", "/v1/status"):
+            pass
+
+
+def test_a_head_without_an_authority_issues_nothing(tmp_path: Path) -> None:
+    assert NodeCertificates(tmp_path).issue("0f8fad5b-d9cb-469f-a165-70867728950e", 1) is None
