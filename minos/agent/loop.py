@@ -141,11 +141,8 @@ class Agent:
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._terminate)
         if self._stored:
-            self._say(f"agent: session {self._stored.number} goes on")
             self._begin(self._stored, self._file.load_desired())
             self.link.pull()
-        else:
-            self._say(f"agent: joining {self.config.head} as {self.config.name or self.config.node}")
         while not self._stop:
             self._once()
 
