@@ -46,7 +46,8 @@ def run(command: Sequence[str], what: str, package: str, env: dict[str, str] | N
         process.stdout.close()
     if status:
         message = last_words(said, status)
-        before = [text for text in said if not _NOISE.match(text) and message not in text and text not in message][-3:]
+        others = (t for t in dict.fromkeys(said) if not _NOISE.match(t) and message not in t and t not in message)
+        before = list(others)[-3:]
         raise OperationFailed(f"cannot {what}: {message}", hint=f"it said before: {' | '.join(before)}"[:500] if before else "")
 
 

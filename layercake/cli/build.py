@@ -20,7 +20,7 @@ from imageapi.build.build import build as build_image
 from imageapi.node.spec import NAME
 from layercake.cli.app import OK, App, json_option, pass_app
 from layercake.cli.client import LONG_S, Client, quoted
-from layercake.cli.image import variables, words
+from layercake.cli.image import container_file, variables, words
 from layercake.cli.output import Column, clean, moment, short, size
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
@@ -39,13 +39,14 @@ _SHOWN = 50
 @click.option("--systemd/--no-systemd", default=None, help="Whether systemd is the container's init; the image says so itself.")
 @click.option("--command", help="What to run as init instead of the image's own; quoted as in a shell.")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the container. No secrets.")
+@click.option("--container", "more", type=click.Path(), help="A YAML file with more of the container: health, mounts, depends, ...")
 @click.option("--all-root", is_flag=True, help="Make all files root's: for a directory that a user has prepared.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False),
               help="Keep the squashfs in this file and do not add it to the store; NAME is only for the hint how to.")
 @json_option
 @pass_app
 def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args: tuple[str, ...], systemd: bool | None,
-          command: str | None, environment: tuple[str, ...], all_root: bool, output: Path | None) -> int:
+          command: str | None, environment: tuple[str, ...], more: str | None, all_root: bool, output: Path | None) -> int:
     """Build an image from SOURCE and add it to the store as NAME.
 
     SOURCE is a Dockerfile or a directory with one, an OCI archive or layout, an archive of `docker save`, a tar file of a
@@ -57,6 +58,7 @@ def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args
         raise InputError("cannot add the image by --url: the head takes it from its own disk",
                          hint="build on the head, or use --output and copy the file there")
     variables(build_args)
+    container = container_file(more)
     options = Options(dockerfile, build_args, all_root, systemd, tuple(words(command) or ()), tuple(variables(environment).items()))
     if output is not None:
         _say(app, _build(app, source, output, options), name, None, output)
@@ -71,7 +73,7 @@ def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args
         built = _build(app, source, Path(scratch) / "image.squashfs", options)
 
         async def add(head: Client) -> int:
-            request = {"path": str(built.path), "name": name, **built.container()}
+            request = {"path": str(built.path), "name": name, **built.container(), **container}
             _say(app, built, name, await head.post("/v1/images", request, timeout=LONG_S), None)
             return OK
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
+from imageapi.node.spec import CONTAINER_FIELDS
 from layercake.cli.app import FAILED, OK, App, json_option, pass_app, yes_option
 from layercake.cli.client import LONG_S, Client, quoted
 from layercake.cli.output import Column, moment, short, size
@@ -54,11 +56,12 @@ def list_(app: App) -> int:
 @click.option("--workdir", default="/", show_default=True, help="The directory that the command starts in.")
 @click.option("--stop-timeout", type=click.FloatRange(0, 3600), default=10.0, show_default=True,
               help="Seconds to stop in before it is killed.")
+@click.option("--container", "more", type=click.Path(), help="A YAML file with more of the container: health, mounts, depends, ...")
 @click.option("--restart", type=click.Choice(["on-failure", "never", "always"]), default="on-failure", show_default=True)
 @json_option
 @pass_app
 def add(app: App, name: str, file: str, systemd: bool, command: str | None, environment: tuple[str, ...], workdir: str,
-        stop_timeout: float, restart: str) -> int:
+        stop_timeout: float, more: str | None, restart: str) -> int:
     """Add the squashfs FILE (a path on the head) to the store as NAME. A known name then means the new content; nodes that
     want it are not touched until they are rolled."""
     request = {
@@ -66,6 +69,7 @@ def add(app: App, name: str, file: str, systemd: bool, command: str | None, envi
         "path": file if app.target.url else str(Path(file).expanduser().absolute()),
         "name": name, "systemd": systemd, "command": words(command), "env": variables(environment),
         "workdir": workdir, "stop_timeout_s": stop_timeout, "restart": restart,
+        **container_file(more),
     }
 
     async def action(head: Client) -> int:
@@ -78,6 +82,23 @@ def add(app: App, name: str, file: str, systemd: bool, command: str | None, envi
         return OK
 
     return app.run(action)
+
+
+def container_file(path: str | None) -> dict[str, Any]:
+    """The container fields in a YAML file, which go before what the options say. Raises InputError; the head checks the values."""
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(Path(path).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"cannot use --container {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(found, dict) or not found:
+        raise InputError(f"cannot use --container {path}: a mapping is expected", hint="for example: health: {kind: tcp, port: 22}")
+    for field in found:
+        if field not in CONTAINER_FIELDS:
+            known = ", ".join(CONTAINER_FIELDS)
+            raise InputError(f"cannot use --container {path}: there is no field {field!r}", hint=f"known: {known}")
+    return found
 
 
 def words(command: str | None) -> list[str] | None:

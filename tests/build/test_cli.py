@@ -55,6 +55,21 @@ def test_build_adds_the_image_as_it_wants_to_be_run(head: FakeHead, context: Pat
     assert not Path(body["path"]).exists(), "what was built is in the store; nothing is left of it elsewhere"
 
 
+def test_a_container_file_says_more_and_its_mistakes_are_found(head: FakeHead, context: Path, tmp_path: Path) -> None:
+    more = tmp_path / "web.yaml"
+    more.write_text("health: {kind: http, port: 80}\nmounts: [{kind: bind, source: /data, target: /data}]\n")
+    assert main(["image", "build", str(context), "web", "--container", str(more)]) == 0
+    _, _, body = head.requests[-1]
+    assert (body["health"], body["mounts"][0]["target"]) == ({"kind": "http", "port": 80}, "/data")
+    asked = len(head.requests)
+    for text in ("helth: {}\n", "- x\n", "{", ""):
+        more.write_text(text)
+        assert main(["image", "build", str(context), "web", "--container", str(more)]) == 2
+        assert main(["image", "add", "web", "/x", "--container", str(more)]) == 2
+    assert main(["image", "add", "web", "/x", "--container", str(tmp_path / "none")]) == 2
+    assert len(head.requests) == asked
+
+
 def test_output_keeps_the_file_and_says_how_to_add_it(
     context: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
