@@ -35,18 +35,26 @@ CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, node TEXT, k
 _KEPT_EVENTS = 200_000
 
 
-def _pack(record: Record) -> str:
-    session = record.session
-    return json.dumps({
-        "node": record.node.to_record(), "machine": record.machine.to_record(), "changed_at": record.changed_at,
-        "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision, "acked": record.acked,
-        "was": record.values(), "wanted": msgspec.to_builtins(record.wanted), "running": msgspec.to_builtins(record.running),
-        "stage": msgspec.to_builtins(record.stage), "staged": sorted(record.staged),
-        "session": session and {
-            "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
-            "joined": session.joined,
-        },
-    })
+def _pack(record: Record) -> Callable[[], str]:
+    """What gives a record's text, as it is now: its parts never change, so that the thread can put them into words."""
+    session, machine, node, values = record.session, record.machine, record.node, record.values()
+    sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
+    staged, numbers = record.staged, {
+        "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
+        "acked": record.acked,
+    }
+
+    def text() -> str:
+        return json.dumps({
+            "node": node.to_record(), "machine": machine.to_record(), "was": values, **numbers,
+            **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
+            "session": session and {
+                "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
+                "joined": session.joined,
+            },
+        })
+
+    return text
 
 
 def _unpack(row: int, text: str, planner_for: Callable[[Node], Planner]) -> tuple[Record, dict[str, str]]:
@@ -122,14 +130,14 @@ class Database:
             raise OperationFailed(f"cannot write the database: {error}", hint="is the disk full?") from None
 
     def _write(
-        self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int,
+        self, changed: list[tuple[int, str, Callable[[], str]]], gone: Iterable[str], events: list[Event], revision: int,
         documents: dict[str, bytes],
     ) -> None:
         db = self._db
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
-        db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", changed)
+        db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", [(row, key, text()) for row, key, text in changed])
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
         db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
         db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])

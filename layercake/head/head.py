@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,8 @@ from layercake.moduleapi import module_pb2 as pb
 log = logging.getLogger("layercake.head")
 FLUSH_S = 0.5
 SCAN_S = 1.0
+THREAD_S = 0.0005
+"""How long the database's thread may hold the interpreter while the loop has something to do; Python's own 5 ms are felt."""
 _BOOT_STEPS = ("boot.discover-seen", "boot.nbp-sent", "boot.script-sent", "boot.kernel-sent", "boot.initrd-sent")
 _STEP_EXTENDS_S = 60.0  # a boot that gets on is given this long from its last step
 
@@ -75,6 +78,7 @@ class Head:
 
     async def start(self) -> None:
         """Loads the state, opens the sockets, starts the services and the loops."""
+        sys.setswitchinterval(THREAD_S)
         self.load()
         self.sync.open()
         await self.host.start()
@@ -164,7 +168,10 @@ class Head:
         self.dispatcher.cancel(record, mutation)
 
     def changed(self, record: Record, before: int) -> None:
-        """Tells the services a node's new discovered state."""
+        """Tells the services a node's new discovered state. What the node alone is concerned with is not their business."""
+        layout = record.planner.layout
+        if not (record.machine.state ^ before) & ~(layout.mask("image") | layout.mask("busy")):
+            return
         message = pb.NodeState(node=record.node.id, values=record.values())
         for service in ("pxe", "powerman"):
             self.host.send(service, pb.FromHead(node_state=message))

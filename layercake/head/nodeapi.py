@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from imageapi.content import Attachment
@@ -174,7 +175,7 @@ class NodeApi:
         raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
 
     async def _desired(self, request: web.Request) -> web.Response:
-        return web.json_response(self._document(self._authenticate(request)))
+        return _json(self._document(self._authenticate(request)))
 
     async def _secret(self, request: web.Request) -> web.Response:
         """A key that an image of this node's needs, and no other."""
@@ -198,7 +199,7 @@ class NodeApi:
             if kind not in _NOT_HISTORY:
                 self._store.event(record, kind, text, severity=severity, data=event.get("data"))
             self._note(record, kind, text, event.get("data", {}))
-        return web.json_response({"taken": len(events)})
+        return _json({"taken": len(events)})
 
     def _note(self, record: Record, kind: str, text: str, data: Mapping[str, Any]) -> None:
         """Keeps what is to be known of a node from its events: what it has staged, and how its containers are."""
@@ -230,7 +231,11 @@ class NodeApi:
         future = self._answers.get(number)
         if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():
             future.set_result(body)
-        return web.json_response({"taken": future is not None})
+        return _json({"taken": future is not None})
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
 
 async def _body(request: web.Request) -> Any:

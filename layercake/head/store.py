@@ -103,8 +103,7 @@ class Record:
     @property
     def goal_values(self) -> dict[str, str]:
         """The wanted values; variables that do not matter are left out."""
-        layout, goal = self.planner.layout, self.machine.goal
-        return {v.name: layout.get(goal.value, v.name) for v in layout.variables if goal.mask & layout.mask(v.name)}
+        return self.planner.layout.wanted(self.machine.goal)
 
 
 class Store:

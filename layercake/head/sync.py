@@ -139,8 +139,11 @@ class Sync:
     def scan(self) -> None:
         """Finds the nodes that have fallen silent; called once a second."""
         now, timers = self._clock(), self._settings.sync
+        silent = now - timers.dead_s
         for record in self._store:
-            if record.value("run") != "SYNC" or record.last_seen is None:
+            if record.last_seen is None or (record.last_seen >= silent and record.node.id not in self._suspects):
+                continue
+            if record.value("run") != "SYNC":
                 continue
             since, why = self._suspects.get(record.node.id, (None, ""))
             if since is not None and now - since > timers.probe_s:

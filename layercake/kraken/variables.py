@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from layercake.kraken.errors import DeclarationError
 
 UNKNOWN = "UNKNOWN"
+KEPT = 4096
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _VALUE = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 
@@ -54,7 +55,7 @@ ANYTHING = Goal(0, 0)
 class Layout:
     """The bit fields of a set of variables; packs {variable: value} into an int and back."""
 
-    __slots__ = ("_field", "_value_index", "digest", "variables")
+    __slots__ = ("_field", "_goals", "_unpacked", "_value_index", "digest", "variables")
 
     def __init__(self, variables: Iterable[Variable]) -> None:
         by_name: dict[str, Variable] = {}
@@ -65,6 +66,8 @@ class Layout:
         self.variables: tuple[Variable, ...] = tuple(by_name[n] for n in sorted(by_name))
         self._field: dict[str, tuple[int, int]] = {}
         self._value_index: dict[str, dict[str, int]] = {}
+        self._unpacked: dict[int, dict[str, str]] = {}
+        self._goals: dict[Goal, dict[str, str]] = {}
         shift = 0
         for variable in self.variables:
             width = (len(variable.values) - 1).bit_length()
@@ -102,10 +105,21 @@ class Layout:
 
     def get(self, state: int, name: str) -> str:
         """The value of one variable in a packed state; an out-of-range number reads as UNKNOWN."""
-        shift, ones = self._fields(name)
-        values = list(self._value_index[name])
-        number = state >> shift & ones
-        return values[number] if number < len(values) else UNKNOWN
+        self._fields(name)
+        return self._known(state)[name]
+
+    def _known(self, state: int) -> dict[str, str]:
+        """The values of a state. A fleet is in few different states, so they are kept; within bounds: they come from outside."""
+        found = self._unpacked.get(state)
+        if found is None:
+            found = {}
+            for variable in self.variables:
+                shift, ones = self._field[variable.name]
+                number = state >> shift & ones
+                found[variable.name] = variable.values[number] if number < len(variable.values) else UNKNOWN
+            if len(self._unpacked) < KEPT:
+                self._unpacked[state] = found
+        return found
 
     def set(self, state: int, name: str, value: str) -> int:
         """The packed state with one variable replaced."""
@@ -120,7 +134,16 @@ class Layout:
 
     def unpack(self, state: int) -> dict[str, str]:
         """All variables of a packed state, UNKNOWN ones too, by name in layout order."""
-        return {v.name: self.get(state, v.name) for v in self.variables}
+        return dict(self._known(state))
+
+    def wanted(self, goal: Goal) -> dict[str, str]:
+        """{variable: value} of a goal, without variables that do not matter."""
+        found = self._goals.get(goal)
+        if found is None:
+            found = {v.name: self.get(goal.value, v.name) for v in self.variables if goal.mask & self.mask(v.name)}
+            if len(self._goals) < KEPT:
+                self._goals[goal] = found
+        return dict(found)
 
     def valid(self, state: int) -> bool:
         """Whether every field holds a declared value and no bit is set outside the fields."""

@@ -6,6 +6,7 @@ Times are seconds of the head's clock. Structs rather than dataclasses: ten thou
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
@@ -215,10 +216,7 @@ Action: TypeAlias = Stage | Switch | Revert | Unstage | Note
 
 def counts(nodes: Mapping[str, NodeRoll]) -> dict[str, int]:
     """How many nodes are how."""
-    found: dict[str, int] = {}
-    for node in nodes.values():
-        found[node.state.value] = found.get(node.state.value, 0) + 1
-    return found
+    return {str(state): count for state, count in Counter([n.state for n in nodes.values()]).items()}
 
 
 def describe(roll: Roll) -> dict[str, Any]:

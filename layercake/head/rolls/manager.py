@@ -29,7 +29,9 @@ log = logging.getLogger("layercake.rolls")
 KEEP = 100
 """How many rolls that are over are kept."""
 REST = 4.0
-REST_MAX_S = 0.25
+REST_MAX_S = 0.1
+SLICE_S = 0.005
+"""How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX = "roll/"
 UNSTAGE_AT_ONCE = 200
 """How many nodes are told in one go, after a roll, that they need not keep the other images any more."""
@@ -76,6 +78,8 @@ class Rolls:
         self._due = False
         self._unstage: list[str] = []
         self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._since = self._worked = 0.0
         store.watch(self._touch)
 
     # -- life
@@ -102,7 +106,7 @@ class Rolls:
         """Until cancelled. A failure is logged and does not end the loop."""
         while True:
             await self._wake.wait()
-            began = time.monotonic()
+            self._worked = 0.0
             try:
                 await self.settle()
             except LayercakeError as error:  # the disk is full: what was decided is kept, and written when it can be
@@ -113,7 +117,7 @@ class Rolls:
                 await asyncio.sleep(1.0)
                 for roll in self.active():
                     self._take(roll)
-            await asyncio.sleep(min(REST_MAX_S, REST * (time.monotonic() - began)))
+            await asyncio.sleep(min(REST_MAX_S, REST * self._worked))
 
     def tick(self) -> None:
         """Time has passed: deadlines are looked at. Called now and then."""
@@ -133,29 +137,45 @@ class Rolls:
 
     async def settle(self) -> None:
         """Looks at what has changed, and does what the rolls ask for; returns when the nodes are told."""
-        self._wake.clear()
-        touched, self._touched = self._touched, set()
-        due, self._due = self._due, False
-        now, told = self._clock(), list[str]()
-        for roll in self.active():
-            keys = [k for k in touched if k in roll.nodes]
-            if keys or due:
-                facts = {k: facts_of(self._store.find(k), roll, roll.nodes[k], now, self.gate) for k in keys}
-                told += self._carry_out(roll, *decide.step(roll, facts, now))
-        if due:
-            told += self._let_go()
-        await self._tell(told)
+        async with self._turn:
+            self._since = time.perf_counter()
+            self._wake.clear()
+            touched, self._touched = self._touched, set()
+            due, self._due = self._due, False
+            now, told = self._clock(), list[str]()
+            for roll in self.active():
+                keys = [k for k in touched if k in roll.nodes]
+                if keys or due:
+                    facts = {}
+                    for key in keys:
+                        facts[key] = facts_of(self._store.find(key), roll, roll.nodes[key], now, self.gate)
+                        await self._breathe()
+                    told += await self._carry_out(roll, *decide.step(roll, facts, now))
+            if due:
+                told += self._let_go()
+            self._worked += time.perf_counter() - self._since
+            await self._tell(told)
+
+    async def _breathe(self) -> None:
+        """Lets the rest of the head go on, when a slice of time has been used up."""
+        used = time.perf_counter() - self._since
+        if used > SLICE_S:
+            self._worked += used
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
 
     async def _tell(self, told: Iterable[str]) -> None:
         nodes = [record for key in dict.fromkeys(told) if (record := self._store.find(key)) is not None]
         if nodes:
             await self._database.flush(self._store)
+        self._since = time.perf_counter()
         for record in nodes:
             self._sync.push(record)
+            await self._breathe()
 
     # -- carrying out
 
-    def _carry_out(self, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
+    async def _carry_out(self, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
         """Puts down what a step decided; returns the nodes that have to be told."""
         told = []
         if roll is not old:
@@ -167,6 +187,7 @@ class Rolls:
                 self._store.event(record, action.kind, action.text, severity=action.severity, data={"roll": roll.id})
             elif record is not None:
                 told += self._act(roll, record, action)
+            await self._breathe()
         if roll.over:
             for key in roll.nodes:
                 if self._of.get(key) == roll.id:
@@ -299,12 +320,14 @@ class Rolls:
 
     async def order(self, number: int, what: str, by: str) -> Roll:
         """Pauses, resumes or aborts a roll. Raises Refused when its state does not allow that."""
-        roll = self.get(number)
         orders = {"pause": decide.pause, "resume": decide.resume, "abort": decide.abort}
-        told = self._carry_out(roll, *orders[what](roll, by, self._clock()))
-        if self.active():
-            self._due = True
-            self._wake.set()
-        await self._tell(told)
-        await self._database.flush(self._store)
-        return self._rolls[number]
+        async with self._turn:
+            self._since = time.perf_counter()
+            roll = self.get(number)
+            told = await self._carry_out(roll, *orders[what](roll, by, self._clock()))
+            if self.active():
+                self._due = True
+                self._wake.set()
+            await self._tell(told)
+            await self._database.flush(self._store)
+            return self._rolls[number]

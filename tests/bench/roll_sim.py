@@ -1,0 +1,158 @@
+"""A roll of ten thousand simulated agents: batches of a tenth, and how the head answers people meanwhile.
+
+Head, agents and this driver are a process each, in a network namespace of their own. The agents are simulated (_simagents.py);
+datagrams, pulls and events are the real protocol, and the head is a whole one (_simhead.py). `roll_s` is from the request to the
+end of the last gate, with a gate of no time; `api_p99_ms` is over requests for the status, the roll, a node, and its history,
+one each 20 ms from the request on. Prints one JSON object last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from headrun import _UnixConnection
+from hostnode import HeadNamespace
+
+from tests.bench._history import quantile
+from tests.bench.roll import enter
+
+PACE_S = 0.02
+
+
+class Api:
+    """Requests over one connection, each timed."""
+
+    def __init__(self, socket: Path) -> None:
+        self._connection = _UnixConnection(str(socket), 120.0)
+        self.times: list[float] = []
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """One request, with how long it took."""
+        start = time.perf_counter()
+        self._connection.request(method, path, json.dumps(body) if body is not None else None)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        self.times.append(time.perf_counter() - start)
+        if answer.status != 200:
+            raise SystemExit(f"{method} {path}: {answer.status} {text!r}")
+        return json.loads(text)
+
+
+def converged(api: Api, nodes: int, limit: float) -> None:
+    """Waits until all nodes run what is wanted."""
+    end = time.monotonic() + limit
+    while (found := api.ask("GET", "/v1/status")["nodes"])["converged"] < nodes:
+        if time.monotonic() > end:
+            raise SystemExit(f"the nodes do not come up: {found}")
+        time.sleep(0.3)
+
+
+def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
+    """The roll, and the answers meanwhile."""
+    asker, api = Api(socket), Api(socket)
+    converged(asker, nodes, 120)
+    time.sleep(2.0)
+    cpu = time.process_time()
+    start = time.perf_counter()
+    begun = asker.ask("POST", "/v1/rolls", {"range": "@all", "image": "two", "batch": batch, "health_timeout_s": 0.0})["roll"]["id"]
+    accepted = time.perf_counter() - start
+    number, phases, slow = 0, {}, []
+    while True:
+        told = api.ask("GET", f"/v1/rolls/{begun}?nodes=none")["roll"]
+        phases.setdefault(told["state"], round(time.perf_counter() - start, 2))
+        if told["state"] not in ("staging", "rolling"):
+            break
+        path = ("/v1/status", f"/v1/nodes/s{number * 37 % nodes:05d}", f"/v1/nodes/s{number * 37 % nodes:05d}/explain")[number % 3]
+        api.ask("GET", path)
+        if api.times[-1] > 0.05:
+            slow.append((round(time.perf_counter() - start, 2), path, round(api.times[-1] * 1000)))
+        number += 1
+        time.sleep(PACE_S)
+    took = time.perf_counter() - start
+    if (told["state"], told["counts"]) != ("done", {"done": nodes}):
+        raise SystemExit(f"the roll failed: {told}")
+    print(f"phases {phases}, accepted after {accepted:.2f} s, driver {time.process_time() - cpu:.1f} s CPU")
+    print(f"answers over 50 ms (at, what, ms): {slow[:40]}")
+    times = [1000 * t for t in api.times]
+    return {
+        "nodes": nodes, "batch": batch, "roll_s": round(took, 2), "api_p99_ms": round(quantile(times, 0.99), 1),
+        "api_p50_ms": round(quantile(times, 0.5), 1), "api_max_ms": round(max(times), 1), "api_answers": len(times),
+    }
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def bench(nodes: int, batch: str) -> dict[str, Any]:
+    """All of it, inside the namespace."""
+    directory = Path(tempfile.mkdtemp(prefix="layercake-sim-"))
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        processes.append(subprocess.Popen([sys.executable, "-m", module, str(directory), *arguments], stdin=subprocess.DEVNULL))
+        return processes[-1]
+
+    try:
+        head = start("tests.bench._simhead", str(nodes))
+        end = time.monotonic() + 180
+        while not (directory / "agents.json").exists():
+            if head.poll() is not None or time.monotonic() > end:
+                raise SystemExit("the head does not come up")
+            time.sleep(0.1)
+        agents = start("tests.bench._simagents")
+        found = roll(directory / "api.sock", nodes, batch)
+        print(f"CPU of the head {cpu_s(head.pid):.1f} s, of the agents {cpu_s(agents.pid):.1f} s, from their start on")
+        return found
+    except (OSError, http.client.HTTPException) as error:
+        raise SystemExit(f"the head does not answer: {error!r}") from error
+    finally:
+        for process in reversed(processes):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> None:
+    """Makes the namespace and runs the benchmark in it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--batch", default="10%")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        enter(options.inside)
+        print(json.dumps(bench(options.nodes, options.batch)))
+        return
+    namespace = HeadNamespace()
+    namespace.up()
+    try:
+        command = [sys.executable, "-m", "tests.bench.roll_sim", "--inside", namespace.name, "--nodes", str(options.nodes)]
+        done = subprocess.run([*command, "--batch", options.batch], check=False, timeout=600)
+    finally:
+        namespace.down()
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()
