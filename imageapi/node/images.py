@@ -92,9 +92,18 @@ class Images(ImageTable):
         finally:
             with self._lock:
                 self._held = None
+        self._forget()
         self._collect()
         self.tell()
         return self.state()
+
+    def _forget(self) -> None:
+        """What failed of an image that is neither wanted nor there any more is no failure of this set."""
+        with self._lock:
+            known = {s.name for s in self.wanted} | {i.spec.name for i in self._instances.values()}
+            if not self.failures.keys() <= known:
+                self.failures = {name: f for name, f in self.failures.items() if name in known}
+                self._save()
 
     def _prepare(self, spec: ImageSpec, interrupted: Interrupt) -> Instance:
         with self._lock:

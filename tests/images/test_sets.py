@@ -13,11 +13,11 @@ import pytest
 
 from imageapi.build import build_plain_image
 from imageapi.node.attach import Interrupted
-from imageapi.node.container import alive
+from imageapi.node.container import Process, alive
 from imageapi.node.options import DEFAULT_NAMESPACES, Health
 from imageapi.node.plan import Phase
-from imageapi.node.spec import ImageSpec
-from layercake.kraken.errors import InputError
+from imageapi.node.spec import ContainerSpec, ImageSpec
+from layercake.kraken.errors import InputError, OperationFailed
 from tests.support.images import Node, eventually, mounts_under, spec_of
 from tests.support.namespace import run_as_agent
 
@@ -265,6 +265,31 @@ def test_health_survives_an_agent(tmp_path: Path, server: Path) -> None:
         for images in (node.images, later.images, again.images):
             images._watch_health.remove(images.instances()[0].id)
         again.images.stop_all()
+
+    run_as_agent(tmp_path / "run", body)
+
+
+def test_an_old_image_that_cannot_be_stopped_is_tried_again(tmp_path: Path, server: Path, other: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(run: Path) -> None:
+        node = Node(run)
+        node.run(make(server, "old"))
+        stop, failing = node.images.runtime.stop, [True]
+
+        def stopping(process: Process, spec: ContainerSpec) -> bool:
+            if failing:
+                failing.clear()
+                raise OperationFailed("cannot stop process 7: it hangs")
+            return stop(process, spec)
+
+        monkeypatch.setattr(node.images.runtime, "stop", stopping)
+        assert node.run(make(other, "new")) == "ERROR"
+        assert "it hangs" in node.last("image.error")[1]
+        node.skew += 30
+        assert node.images.retry() == "ACTIVE"
+        assert [i.spec.name for i in node.images.instances()] == ["new"] and not node.images.failures
+        node.images.stop_all()
+        assert not mounts_under(run)
 
     run_as_agent(tmp_path / "run", body)
 
