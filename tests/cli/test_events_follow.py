@@ -19,17 +19,26 @@ from layercake.kraken.errors import Unreachable
 from tests.cli.fake_head import FakeHead, event
 
 
+def heed_interrupts() -> None:
+    """Tests that run in the background of a shell inherit that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_follow_shows_past_and_present_once_and_ends_on_interrupt(head: FakeHead, socket: Path) -> None:
     head.answers["GET /v1/events"] = (200, {"events": [event(1), event(2)]})
     head.batches = [[event(2), event(3)], [event(4)]]
     command = [sys.executable, "-m", "layercake.cli.main", "events", "--follow", "--json", "--node", "n0"]
     environment = {**os.environ, "LAYERCAKE_SOCKET": str(socket)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert [json.loads(process.stdout.readline())["id"] for _ in range(4)] == [1, 2, 3, 4]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
-        assert b"Traceback" not in process.stderr.read()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          preexec_fn=heed_interrupts) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            assert [json.loads(process.stdout.readline())["id"] for _ in range(4)] == [1, 2, 3, 4]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+            assert b"Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
     assert ("WS", {"node": "n0"}, None) in head.requests
 
 
