@@ -17,8 +17,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3.11"
 BRIDGE = "02:6c:61:79:65:72"
-_START = """mount -t cgroup2 none /sys/fs/cgroup && mkdir -p {run} && mount -t tmpfs none {run} &&
-cp {token} {run}/token && cd {root} &&
+_START = """hostname {name} && mount -t cgroup2 none /sys/fs/cgroup && mkdir -p {run} && mount -t tmpfs none {run} &&
+mkdir -p /run/layercake {run}/busy.d && mount -t tmpfs none /run/layercake && mkdir /run/layercake/busy.d &&
+mount --bind {run}/busy.d /run/layercake/busy.d && cp {token} {run}/token && cd {root} &&
 exec {python} -sSB -m minos.supervisor --run {run} --stop-containers -- --head {head} --ca {ca} --node {node} \
   --token-file {run}/token --run {run} --sync {sync} --name {name} --cgroup {cgroup}"""
 
@@ -77,10 +78,9 @@ class HostNode:
         command = _START.format(root=ROOT, run=self.directory / "run", python=PYTHON, head=head_url, ca=ca, node=node, sync=sync,
                                 name=self.name, token=token_file, cgroup=self.namespace)
         with (self.directory / "agent.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "--propagation", "private", "sh", "-c", command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )
+            inside = ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "-u", "--propagation", "private"]
+            self._process = subprocess.Popen([*inside, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             start_new_session=True)
 
     def log(self) -> str:
         """What the agent has said."""
