@@ -112,10 +112,11 @@ def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
 class Runtime:
     """crun, with its state in RUN/crun. `parent` is the cgroup above all containers."""
 
-    def __init__(self, run: Path, *, parent: str = "layercake", console: str = "/dev/console", crun: str = "crun") -> None:
+    def __init__(self, run: Path, *, parent: str = "layercake", console: str = "/dev/console", crun: str = "crun",
+                 exits: Path | None = None) -> None:
         self.run = run
         self.state = run / "crun"
-        self.exits = run / "exits"
+        self.exits = exits or run / "exits"
         self.parent = parent
         self.console = console if Path(console).exists() else ""
         self.crun = crun

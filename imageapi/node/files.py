@@ -6,6 +6,7 @@ RUN/layers/HEX              an image's squashfs, mounted once however many insta
 RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
 RUN/images/ID.json          the instance, for an agent that starts again
 RUN/objects                 what else containers have mounted (imageapi.node.objects)
+RUN/api                     containers that are no part of the image set (imageapi.node.containers)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from imageapi.node import attach, mount, oci, tree
 from imageapi.node.attachments import Attachments, Secret, no_secret
 from imageapi.node.blocks import Blocks
 from imageapi.node.container import Process, Runtime
+from imageapi.node.containers import Containers
 from imageapi.node.objects import Objects
 from imageapi.node.plan import Cause, Instance, Phase
 from imageapi.node.rbd import RbdSource
@@ -43,6 +45,7 @@ class Files:
         for directory in (self.blobs, self.layers, self.instances, run / "containers"):
             directory.mkdir(parents=True, exist_ok=True)
         self.objects = Objects(run, Attachments(run, open_url, secret))
+        self.containers = Containers(run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects)
         self.blocks = Blocks(run, secret)
 
     def save(self, instance: Instance) -> None:

@@ -172,7 +172,7 @@ class ImageTable:
             self._adopted = True
         for name in self.files.strays(self._instances):
             self._remove(name)
-        self.files.objects.recover(set(self._instances))
+        self._recover_objects()
         for instance in found:
             if instance.id not in self._instances:
                 self._remove(instance.id)
@@ -189,6 +189,14 @@ class ImageTable:
         self._collect()
         self.tell()
         return self.state()
+
+    def _recover_objects(self) -> None:
+        """Takes away what an earlier agent only began, and what nobody holds any more."""
+        try:
+            self.files.containers.recover()
+        except (LayercakeError, OSError) as error:
+            self.event("image.remains", f"cannot remove a container object: {error}", "error")
+        self.files.objects.recover(set(self._instances) | self.files.containers.holders())
 
     def _remove(self, name: str, process: Process | None = None) -> None:
         """Takes an instance away. What cannot be removed now is told, and tried again when the agent starts anew."""

@@ -3,7 +3,8 @@
     GET  /v1/openapi.json, /v1/status, /v1/containers, /v1/containers/NAME
     GET  /v1/containers/NAME/log?lines=200&follow=1       text as it comes
     POST /v1/exec {"command": [..], "container": "", "timeout_s": 60}   lines {"out"|"err": base64} and last {"exit": n}
-    GET, POST /imageapi/v1/attach, /imageapi/v1/mount; GET, DELETE /imageapi/v1/attach/ID, .../mount/ID
+    GET, POST /imageapi/v1/attach, .../mount, .../container; GET, DELETE .../attach/ID, .../mount/ID, .../container/ID
+    POST /imageapi/v1/container/ID/state {"state": "running"|"exited"}; GET /imageapi/v1/container/ID/log
 """
 
 from __future__ import annotations
@@ -74,6 +75,27 @@ class Api:
             Route("GET", "/v1/containers/{name}/log", "A container's output; with follow=1 as it comes", self._log),
             Route("POST", "/v1/exec", "Run a command on the node or in a container", self._exec, _EXEC),
             *(route for kind in ("attach", "mount") for route in self._object_routes(kind)),
+            *self._container_routes(),
+        )
+
+    def _container_routes(self) -> tuple[Route, ...]:
+        base, found = "/imageapi/v1/container", self._images.files.containers
+
+        def delete(request: Request, names: Mapping[str, str]) -> Reply:
+            found.delete(names["id"])
+            return json_reply({})
+
+        return (
+            Route("GET", base, "All container objects", lambda request, names: json_reply({"objects": found.views()})),
+            Route("POST", base, "Make a container on a mount", lambda request, names: json_reply(found.create(_json(request)), 201),
+                  _object(name={"type": "string"}, mount={"type": "object"}, state={"enum": ["created", "running"]})),
+            Route("GET", base + "/{id}", "One container object", lambda request, names: json_reply(found.view(names["id"]))),
+            Route("DELETE", base + "/{id}", "Stop a container object and take it away", delete),
+            Route("POST", base + "/{id}/state", "Start or stop a container object",
+                  lambda request, names: json_reply(found.set_state(names["id"], _json(request).get("state"))),
+                  _object(state={"enum": ["running", "exited"]})),
+            Route("GET", base + "/{id}/log", "A container object's output",
+                  lambda request, names: Reply(found.log(names["id"], 1000).encode(), kind=TEXT)),
         )
 
     def _object_routes(self, kind: str) -> tuple[Route, ...]:

@@ -21,7 +21,7 @@ from layercake.kraken.wire import TO_HEAD, TO_NODE, bearer
 from layercake.node.serving import Serving
 from minos.agent.server import BadRequest, parse_request, unquote
 from minos.agent.state import Config, Session
-from tests.support.images import Node, eventually, open_handles, spec_of
+from tests.support.images import Node, eventually, open_handles, spec_of, used_loops
 from tests.support.namespace import run_as_agent
 from tests.support.nodeclient import NodeClient
 
@@ -181,6 +181,41 @@ def test_objects_over_rest(tmp_path: Path, image: Path) -> None:
         assert ask("DELETE", f"/imageapi/v1/mount/{made['id']}")[0] == 200
         assert ask("GET", "/imageapi/v1/attach")[1] == ask("GET", "/imageapi/v1/mount")[1] == {"objects": []}
         assert ask("GET", "/imageapi/v1/mount/m99")[0] == 404
+
+    run_as_agent(tmp_path / "run", body)
+
+
+@pytest.mark.root
+def test_container_objects(tmp_path: Path, image: Path) -> None:
+    def body(run: Path) -> None:
+        served, loops = Served(run, tmp_path / "pki"), used_loops()
+        ask, base = served.ask, "/imageapi/v1/container"
+        nested = {"kind": "overlay", "size": "4m", "lower": [{"kind": "uri", "uri": f"file://{image}"}]}
+        wanted = {"name": "job", "mount": nested, "state": "created", "env": {"A": "b"}, "stop_timeout_s": 5}
+        status, made = ask("POST", base, wanted)
+        assert status == 201 and (made["state"], made["id"]) == ("created", "c1")
+        status, answer = ask("DELETE", f"/imageapi/v1/mount/{made['parts'][0]}")
+        assert status == 403 and "held by c1" in answer["error"]
+        assert ask("POST", f"{base}/c1/state", {"state": "running"})[1]["state"] == "running"
+        eventually(lambda: "one line 1" in ask("GET", f"{base}/c1/log")[1])
+
+        again = Node(run)  # another agent: what runs is kept, and what it stands on
+        assert again.images.adopt() == "IDLE"
+        assert again.files.containers.view("c1")["state"] == "running" and len(again.files.objects.views()) == 3
+
+        shared = ask("POST", base, {"name": "two", "mount": {"id": made["parts"][0]}, "command": ["sh", "-c", "exit 3"]})[1]
+        eventually(lambda: ask("GET", f"{base}/{shared['id']}")[1]["state"] == "dead")
+        assert ask("GET", f"{base}/{shared['id']}")[1]["status"] == 3
+        assert ask("POST", f"{base}/{shared['id']}/state", {"state": "running"})[0] == 403, "it runs once"
+        assert ask("POST", f"{base}/c1/state", {"state": "exited"})[1]["status"] == 0
+        for bad in ({"name": "x"}, {"name": "../x", "mount": nested}, {"name": "x", "mount": nested, "state": "dead"},
+                    {"name": "x", "mount": nested, "image": "y"}, {"name": "x", "mount": {"id": "m99"}}):
+            assert ask("POST", base, bad)[0] in (400, 404), bad
+        assert ask("POST", base, {"name": "x", "mount": nested, "command": ["/no/such"]})[0] == 502
+        for name in ("c1", shared["id"]):
+            assert ask("DELETE", f"{base}/{name}")[0] == 200
+        assert ask("GET", base)[1] == ask("GET", "/imageapi/v1/mount")[1] == {"objects": []}
+        assert used_loops() == loops and list((run / "api/containers").iterdir()) == []
 
     run_as_agent(tmp_path / "run", body)
 
