@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import json
 import logging
 import sys
@@ -41,6 +42,8 @@ from layercake.moduleapi import module_pb2 as pb
 log = logging.getLogger("layercake.head")
 FLUSH_S = 0.5
 SCAN_S = 1.0
+GARBAGE = (10_000, 20, 100)
+"""When Python looks for garbage. Records live long and hold no cycles; a search through those of ten thousand nodes is felt."""
 THREAD_S = 0.0005
 """How long the database's thread may hold the interpreter while the loop has something to do; Python's own 5 ms are felt."""
 _BOOT_STEPS = ("boot.discover-seen", "boot.nbp-sent", "boot.script-sent", "boot.kernel-sent", "boot.initrd-sent")
@@ -80,6 +83,8 @@ class Head:
         """Loads the state, opens the sockets, starts the services and the loops."""
         sys.setswitchinterval(THREAD_S)
         self.load()
+        gc.freeze()
+        gc.set_threshold(*GARBAGE)
         self.sync.open()
         await self.host.start()
         self.services.start()

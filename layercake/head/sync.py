@@ -25,7 +25,7 @@ from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek
 
 log = logging.getLogger("layercake.sync")
-_DRAIN = 256
+_DRAIN = 32  # then others have their turn; what is left is read in the next round of the loop
 _FROM_NODE = ("image", "busy")
 _ALIVE = {"power": "ON", "boot": "INIT"}  # what a datagram proves beside what it says
 _SO_RCVBUFFORCE = 33

@@ -72,6 +72,8 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
     number, phases, slow = 0, {}, []
     while True:
         told = api.ask("GET", f"/v1/rolls/{begun}?nodes=none")["roll"]
+        if api.times[-1] > 0.05:
+            slow.append((round(time.perf_counter() - start, 2), "roll", round(api.times[-1] * 1000)))
         phases.setdefault(told["state"], round(time.perf_counter() - start, 2))
         if told["state"] not in ("staging", "rolling"):
             break

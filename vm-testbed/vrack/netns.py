@@ -12,6 +12,8 @@ from pathlib import Path
 from vrack.spec import BRIDGE, HEAD_ADDRESS
 
 RUN = Path("/run/netns")
+BRIDGE_MAC = "02:6c:61:79:65:72"
+"""A bridge without an address of its own takes that of a port, and another one when a port comes or goes."""
 
 
 def build_commands(count: int) -> str:
@@ -22,7 +24,7 @@ def build_commands(count: int) -> str:
     """
     lines = [
         "link set lo up",
-        f"link add {BRIDGE} type bridge stp_state 0 forward_delay 0",
+        f"link add {BRIDGE} address {BRIDGE_MAC} type bridge stp_state 0 forward_delay 0",
         f"addr add {HEAD_ADDRESS}/24 dev {BRIDGE}",
         f"addr add fd99::1/64 dev {BRIDGE} nodad",
         f"link set {BRIDGE} up",

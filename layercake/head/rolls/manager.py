@@ -33,8 +33,8 @@ REST_MAX_S = 0.1
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX = "roll/"
-UNSTAGE_AT_ONCE = 200
-"""How many nodes are told in one go, after a roll, that they need not keep the other images any more."""
+UNSTAGE_AT_ONCE = 50
+"""How many nodes are told at a tick that they need not keep the other images any more: there is no hurry in that."""
 
 Target = Callable[[Record], tuple[WantedImage, ...]]
 
