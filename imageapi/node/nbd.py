@@ -31,7 +31,6 @@ CMD_CONNECT, CMD_DISCONNECT = 1, 2
 (ATTR_INDEX, ATTR_SIZE, ATTR_BLOCK_SIZE, ATTR_TIMEOUT, ATTR_SERVER_FLAGS, ATTR_CLIENT_FLAGS, ATTR_SOCKETS, ATTR_DEAD_TIMEOUT,
  ATTR_BACKEND) = (1, 2, 3, 4, 5, 6, 7, 8, 10)
 NLM_REQUEST, NLM_ACK, NLMSG_ERROR = 1, 4, 2
-ANY_INDEX = 0xFFFFFFFF
 IO_TIMEOUT = 30
 """Seconds until the kernel gives an unanswered request up."""
 
@@ -136,11 +135,11 @@ class Netlink:
 
 
 def connect_request(handle: int, export: Export, name: str, readonly: bool) -> bytes:
-    """The attributes of NBD_CMD_CONNECT for one socket."""
+    """The attributes of NBD_CMD_CONNECT for one socket. Without an index the kernel takes a free device, or makes one."""
     sockets = attribute(1 | 0x8000, attribute(1, struct.pack("=I", handle)))
     flags = export.flags | (FLAG_READ_ONLY if readonly else 0)
     return b"".join((
-        attribute(ATTR_INDEX, struct.pack("=I", ANY_INDEX)), attribute(ATTR_SIZE, struct.pack("=Q", export.size)),
+        attribute(ATTR_SIZE, struct.pack("=Q", export.size)),
         attribute(ATTR_BLOCK_SIZE, struct.pack("=Q", 512 if export.size % 4096 else 4096)),
         attribute(ATTR_TIMEOUT, struct.pack("=Q", IO_TIMEOUT)), attribute(ATTR_SERVER_FLAGS, struct.pack("=Q", flags)),
         attribute(ATTR_BACKEND, name.encode() + b"\0"), attribute(ATTR_SOCKETS | 0x8000, sockets),

@@ -20,7 +20,7 @@ from layercake.kraken.errors import InputError, OperationFailed
 BASE_MODULES = ("virtio_pci", "virtio_net", "overlay", "squashfs", "loop")
 """What every node needs: the virtual network card, and the three that images are made of."""
 
-LATER_MODULES = {"rbd": ("rbd",), "verity": ("dm_verity",)}
+LATER_MODULES = {"rbd": ("rbd",), "verity": ("dm_verity",), "nbd": ("nbd",)}
 """What only some images need, by the group that imageapi.node.modules loads when the first such image comes."""
 
 SERVER_MODULES = ("e1000e", "igb", "ixgbe", "i40e", "ice", "bnxt_en", "tg3", "r8169", "mlx5_core", "virtio_net")
