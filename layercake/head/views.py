@@ -30,8 +30,7 @@ def status_of(record: Record, now: float) -> tuple[Status, str]:
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
     if machine.goal.met(machine.state):
-        wants_agent = record.goal_values.get("run") == "SYNC"
-        if wants_agent and record.acked < record.cfg_revision:
+        if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
             return Status.WORKING, "the node has yet to take the newest desired state"
         return Status.CONVERGED, ""
     if machine.held_until > now:

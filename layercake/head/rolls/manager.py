@@ -30,6 +30,7 @@ KEEP = 100
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.1
+PUSH_AT_ONCE, PUSH_PAUSE_S = 50, 0.02
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX = "roll/"
@@ -168,10 +169,10 @@ class Rolls:
         nodes = [record for key in dict.fromkeys(told) if (record := self._store.find(key)) is not None]
         if nodes:
             await self._database.flush(self._store)
-        self._since = time.perf_counter()
-        for record in nodes:
+        for number, record in enumerate(nodes, 1):
             self._sync.push(record)
-            await self._breathe()
+            if number % PUSH_AT_ONCE == 0:
+                await asyncio.sleep(PUSH_PAUSE_S)  # each comes to fetch its desired state at once
 
     # -- carrying out
 
