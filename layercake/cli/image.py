@@ -177,7 +177,7 @@ def prune(app: App, yes: bool) -> int:
 @click.option("--max-unavailable", metavar="N|P%", help="No more of them switch at a time.")
 @click.option("--canary", type=click.IntRange(min=1), metavar="N", help="So many nodes go first, as a batch of their own.")
 @click.option("--health-timeout", "health_timeout_s", type=click.FloatRange(0, 86400), metavar="S",
-              help="A node must be well for so long after its switch; 5 if not given.")
+              help="A node must be well for so long after its switch, and its health checks pass; 5 if not given.")
 @click.option("--on-failure", type=click.Choice(["rollback", "pause"]), help="When a node fails: take its batch back, or pause.")
 @click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
               help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")

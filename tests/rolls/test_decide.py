@@ -101,6 +101,19 @@ def test_a_node_that_becomes_busy_after_its_turn_came_is_taken_back_and_rolled_l
     assert found.stands() == {"n0": "done", "n1": "done"}
 
 
+def test_a_gate_waits_for_the_health_check() -> None:
+    found = cluster(2, Plan(batch=Amount(1), health_s=0.0), n0=Member(healthy_s=40.0))
+    found.run(until=lambda: "n1" in found.new())
+    assert found.now >= 1040
+    found.run()
+    assert found.roll.state is Phase.DONE
+    never = cluster(2, Plan(batch=Amount(1), health_s=5.0), n0=Member(healthy_s=99_999.0))
+    never.run()
+    assert never.roll.state is Phase.FAILED
+    assert "n0 its health check did not pass" in never.roll.reason
+    assert never.new() == set()
+
+
 def test_inventory_stages_follow_each_other_each_with_its_gate() -> None:
     members = {f"n{i}": Member() for i in range(6)}
     found = Cluster(members, Plan(health_s=10.0), {"n0": 0, "n1": 0, "n2": 1, "n3": 1, "n4": 2, "n5": 2})

@@ -118,6 +118,27 @@ async def test_a_busy_node_waits_and_the_others_go_on(site: Site) -> None:
     assert site.running()["n2"] == "two"
 
 
+async def test_the_gate_of_an_image_with_a_health_check_is_its_check(site: Site) -> None:
+    file = site.world.directory / "checked.squashfs"
+    file.write_bytes(b"hsqs checked")
+    site.world.head.images.add(file, "checked", {"health": {"kind": "tcp", "port": 80}})
+    roll = await site.start("n[0-1]", "checked", batch="1", health_s=0.0)
+    await site.step(20)
+    assert site.running() == {"n0": "checked", **{f"n{i}": "one" for i in range(1, 6)}}
+    container = {"name": "checked", "digest": "", "state": "running", "health": "healthy", "pid": 1, "started_s": 1.0, "retries": 0,
+                 "last_error": "NOERROR", "error": "", "retry_in_s": None}
+    site.agents["n0"].event("image.containers", {"containers": [container]})
+    await site.step(5)
+    assert site.running()["n1"] == "checked"
+    bad = {**container, "health": "unhealthy", "error": "port 80 is closed"}
+    site.agents["n1"].event("image.containers", {"containers": [bad]})
+    told = await site.until_over(roll.id)
+    assert told["state"] == "failed"
+    assert "port 80 is closed" in told["reason"]
+    assert site.running()["n0"] == "checked"
+    assert site.running()["n1"] == "one"
+
+
 async def test_stages_are_groups_with_a_gate_each(site: Site) -> None:
     roll = await site.start("@all", "two", stages=("test", "small", "all"), health_s=4.0)
     seen = []

@@ -15,7 +15,7 @@ SPANS = st.one_of(
 MEMBERS = st.builds(
     Member, stage_s=st.sampled_from([0.5, 3.0, 50.0]), stage_failures=st.sampled_from([0, 0, 0, 1, 5]),
     switch_s=st.sampled_from([0.5, 4.0, 1000.0]), bad=st.sampled_from(["", "", "", "", "at once", "later"]), busy=SPANS, away=SPANS,
-    boots_when_away=st.booleans(),
+    boots_when_away=st.booleans(), healthy_s=st.sampled_from([0.0, 0.0, 10.0, 99_999.0]),
 )
 AMOUNTS = st.one_of(st.none(), st.builds(Amount, st.integers(1, 100), st.booleans()))
 PLANS = st.builds(

@@ -30,7 +30,9 @@ DOWN = (Stand.SWITCHING, Stand.RETURNING)
 
 @dataclass
 class Member:
-    """One node's script, times in seconds. `bad` is how the new image ends there: "", "at once" (ERROR) or "later" (watched)."""
+    """One node's script, times in seconds. `bad` is how the new image ends there: "", "at once" (ERROR) or "later" (watched).
+    Its health check passes `healthy_s` after the switch.
+    """
 
     stage_s: float = 1.0
     stage_failures: int = 0
@@ -39,6 +41,7 @@ class Member:
     busy: tuple[float, float] = (0.0, 0.0)
     away: tuple[float, float] = (0.0, 0.0)
     boots_when_away: bool = False
+    healthy_s: float = 0.0
     # how it is
     wants_new: bool = False
     runs_new: bool = False
@@ -79,6 +82,7 @@ class Cluster:
         elif member.runs_new and member.bad == "later" and self.now - member.since >= 1.0:
             image = "FATAL"
         return NodeFacts(
+            unproven=member.healthy_s > 0 and member.runs_new and self.now - member.since < member.healthy_s,
             sync=sync, busy=self.is_busy(member), image=image, target=member.wants_new, before=not member.wants_new,
             staged=member.staged, stage_error=member.stage_error,
         )

@@ -109,6 +109,10 @@ class _Turn(Seen):
                 self.stage_failed(key, f"not done in {STAGE_S:.0f} s")
             case Stand.SWITCHING:
                 self.fail(key, f"did not switch in {SWITCH_S:.0f} s")
+            case Stand.WATCHING if node.unproven and not node.reason:
+                self.set(key, deadline=self.now + SWITCH_S, reason="its health check has yet to pass")
+            case Stand.WATCHING if node.unproven:
+                self.fail(key, f"its health check did not pass in {SWITCH_S:.0f} s")
             case Stand.WATCHING:
                 self.set(key, state=Stand.DONE, deadline=None)
             case Stand.RETURNING:

@@ -110,7 +110,7 @@ class NodeRoll(msgspec.Struct, frozen=True):
 
     `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts failed attempts to stage.
     `later`: it was passed over because it is not up; once the roll is done it boots the new images. `broken`: it is on its way back
-    because it has failed itself, not because another one of its batch has.
+    because it has failed itself, not because another one of its batch has. `unproven`: a health check has yet to pass.
     """
 
     name: str
@@ -125,6 +125,7 @@ class NodeRoll(msgspec.Struct, frozen=True):
     tries: int = 0
     later: bool = False
     broken: bool = False
+    unproven: bool = False
 
 
 class Roll(msgspec.Struct, frozen=True):
@@ -155,6 +156,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back yet. `acked`: the agent acts
     on the newest desired state, so that `image` is about that. `target` and `before`: which image set is wanted of it.
+    `unproven`: an image that is wanted has a health check which has not passed yet.
     """
 
     up: bool = True
@@ -169,6 +171,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     staged: bool = False
     stage_error: str = ""
     unhealthy: str = ""
+    unproven: bool = False
     quarantine: str = ""
 
     @property

@@ -47,6 +47,11 @@ class Gate(Protocol):
         """Whether a node must not begin to switch yet; it counts as BUSY."""
 
 
+def proven(record: Record, image: str) -> bool:
+    """Whether a node has said that an image's health check passes."""
+    return any(c["name"] == image and c["health"] == "healthy" for c in record.containers)
+
+
 def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate: Gate | None = None) -> NodeFacts:
     """What is known of a node, as far as this roll asks."""
     if record is None:
@@ -58,6 +63,7 @@ def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate
         busy=record.value("busy") == "BUSY" or (gate is not None and gate.holds(node)),
         image=record.value("image"), acked=record.acked == record.cfg_revision,
         target=record.wanted == target, before=record.wanted == roll.sets[node.before],
+        unproven=any(i.container.get("health") and not proven(record, i.name) for i in record.wanted),
         staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
         quarantine=machine.quarantine.reason if machine.quarantine is not None else "",
     )
@@ -206,7 +212,7 @@ class Rolls:
         elif isinstance(action, Switch):
             names = ", ".join(i.name for i in target)
             self._store.event(record, "image.roll", f"rolling to {names}", data={"roll": roll.id})
-            record.unhealthy = ""
+            _forget_health(record, target)
             if not roll.over:
                 want_staged(self._store, record, before)  # the way back stays short until the gate is passed
             want(self._store, self._engine, record, target)
@@ -215,7 +221,7 @@ class Rolls:
                 names = ", ".join(i.name for i in before) or "none"
                 self._store.event(record, "image.roll-back", f"back to {names}: {node.reason}", severity="warning",
                                   data={"roll": roll.id})
-            record.unhealthy = ""
+            _forget_health(record, before)
             want_staged(self._store, record, target if action.keep else ())
             want(self._store, self._engine, record, before)
         else:
@@ -332,3 +338,9 @@ class Rolls:
             await self._tell(told)
             await self._database.flush(self._store)
             return self._rolls[number]
+
+
+def _forget_health(record: Record, images: tuple[WantedImage, ...]) -> None:
+    """What was said of other images' health says nothing of these."""
+    if record.wanted != images:
+        record.unhealthy, record.containers = "", ()

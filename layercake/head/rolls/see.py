@@ -156,15 +156,15 @@ class Seen:
         elif fact.image in _BROKEN:
             self.fail(key, f"image {fact.image} after the switch" + (f": {fact.unhealthy}" if fact.unhealthy else ""))
         elif fact.image == "ACTIVE":
-            self.switched(key)
+            self.switched(key, fact)
         elif fact.busy and fact.image == "UPDATE":
             self.set(key, state=Stand.BUSY, batch=0, deadline=None, reason="BUSY")
             self.actions.append(Revert(key, keep=True))
 
-    def switched(self, key: str) -> None:
+    def switched(self, key: str, fact: NodeFacts) -> None:
         health = self.roll.plan.health_s
-        if health > 0:
-            self.set(key, state=Stand.WATCHING, deadline=self.now + health, reason="")
+        if health > 0 or fact.unproven:
+            self.set(key, state=Stand.WATCHING, deadline=self.now + health, reason="", unproven=fact.unproven)
         else:
             self.set(key, state=Stand.DONE, deadline=None, reason="")
 
@@ -173,6 +173,10 @@ class Seen:
             self.fail(key, "lost after its switch", absent=True)
         elif fact.sync and fact.acked and (fact.image in _NOT_WELL or fact.unhealthy):
             self.fail(key, f"unhealthy after its switch: {fact.unhealthy or 'image ' + fact.image}")
+        elif fact.unproven != node.unproven:
+            self.set(key, unproven=fact.unproven)
+            if node.reason:  # it was well for long enough, and only this was waited for
+                self.set(key, state=Stand.DONE, deadline=None, reason="")
 
     def returning(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
         wanted = "ACTIVE" if self.roll.sets[node.before] else "IDLE"
