@@ -73,9 +73,9 @@ class Routes:
         wanted = request.query.get("range", "")
         records = self._ops.select(wanted) if wanted else [self._head.store.named(n) for n in self._head.store.names]
         found = []
-        for number, record in enumerate(records, 1):
+        for count, record in enumerate(records, 1):
             found.append(views.node_view(record, self._head.clock()))
-            if number % AT_ONCE == 0:
+            if count % AT_ONCE == 0:
                 await asyncio.sleep(0)  # thousands of nodes must not keep everybody else waiting
         return {"nodes": found}
 
