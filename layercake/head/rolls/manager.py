@@ -26,7 +26,7 @@ from layercake.head.sync import Sync
 from layercake.kraken.errors import InputError, LayercakeError, Refused
 
 log = logging.getLogger("layercake.rolls")
-KEEP = 100
+KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.1
