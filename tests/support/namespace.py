@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -38,6 +39,7 @@ def run_as_agent(run: Path, body: Callable[[Path], None], timeout: float = 120.0
     if child == 0:
         status = 1
         try:
+            gc.freeze()  # what earlier tests left (gRPC, librados) must not be torn down here: its threads are not in this process
             os.close(reader)
             os.setsid()
             enter_mount_namespace(run)
