@@ -59,6 +59,10 @@ def build_slurm_image(out: Path, cache: Path, *, version: str = "v1", munge_key:
 
 
 def slurm_container(server: str) -> dict[str, object]:
-    """How the Slurm image is run under the slurmctld at `server` (HOST or HOST:PORT): slurmd fetches its configuration there."""
+    """How the Slurm image is run under the slurmctld at `server` (HOST or HOST:PORT): slurmd fetches its configuration there.
+
+    slurm.conf needs SlurmctldParameters=enable_configless, PrologFlags=Alloc and the scripts in /usr/lib/layercake as Prolog and
+    Epilog; cgroup.conf beside it CgroupPlugin=cgroup/v2 and IgnoreSystemd=yes, because there is no systemd in the image.
+    """
     return {"systemd": False, "command": ["/init"], "env": {"SLURM_SERVER": server}, "stop_timeout_s": 20.0,
             "mounts": [{"kind": "bind", "source": BUSY_DIRECTORY, "target": BUSY_DIRECTORY}]}
