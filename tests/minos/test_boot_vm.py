@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import re
+import socket
 import subprocess
 import threading
 import uuid
@@ -16,8 +19,11 @@ import pytest
 from imageapi.build import build_plain_image, build_systemd_image
 from imageapi.server import ImageServer
 from imageapi.store import ImageStore
+from layercake.head.nodecerts import name_of
+from layercake.kraken.wire import TO_NODE, bearer
 from minos.build import BuildOptions, append_files, build
 from tests.support.fake_head import UP, FakeHead
+from tests.support.nodeclient import NodeClient
 
 pytestmark = pytest.mark.vm
 
@@ -25,16 +31,27 @@ CACHE = Path.home() / ".cache/layercake"
 MAC = "52:54:00:00:01:00"
 
 
+LIMITED = """cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max /sys/fs/cgroup/cpu.max
+cat /disk/init && exec /init"""
+
+
+def unused_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 class Machine:
     """One virtual machine, booted straight from kernel and initramfs; its console is a file."""
 
     def __init__(self, directory: Path, kernel: Path, initramfs: Path, words: dict[str, str]) -> None:
+        self.api_port = unused_port()
         self.console_file = directory / "console.log"
         append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
         append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
         command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512",
                    "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}",
-                   "-netdev", "user,id=n0",
+                   "-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{self.api_port}-:8444",
                    "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=",
                    "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -82,7 +99,8 @@ def files(tmp_path: Path) -> Iterator[tuple[ImageStore, FileService]]:
 
 def document(store: ImageStore, service: FileService, path: Path, name: str, systemd: bool) -> dict[str, Any]:
     image = store.add(path, name, {"systemd": systemd})
-    return {"name": name, "digest": image.digest, "size": image.size, "container": image.container.to_wire(),
+    health = {"kind": "systemd", "unit": "multi-user.target", "start_s": 200} if systemd else None
+    return {"name": name, "digest": image.digest, "size": image.size, "container": image.container.to_wire() | {"health": health},
             "url": f"http://10.0.2.2:{service.server.port}/images/{image.digest.partition(':')[2]}"}
 
 
@@ -113,10 +131,57 @@ def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: t
         head.ask(6, kind="logs", container="plain", lines=5)
         head.wait(lambda: 6 in head.answers, 60)
         assert "plain-marker" in head.answers[6]["text"]
+        limits_and_disk(head, two, plain)
+        node_api(head, machine)
     finally:
         machine.stop()
         head.close()
         print(machine.console()[-6000:])
+
+
+def limits_and_disk(head: FakeHead, image: dict[str, Any], disk: Path) -> None:
+    """Limits are there in cgroup v2, and a disk that is served by a foreign NBD server."""
+    port = unused_port()
+    server = subprocess.Popen(["qemu-nbd", "-b", "127.0.0.1", "-p", str(port), "-f", "raw", "-r", "-t", "-x", "disk", str(disk)])
+    try:
+        container = {**image["container"], "command": ["sh", "-c", LIMITED],
+                     "resources": {"memory": 64 << 20, "pids": 50, "cpus": 0.5},
+                     "mounts": [{"target": "/disk", "kind": "uri", "uri": f"nbd://10.0.2.2:{port}/disk", "readonly": True}],
+                     "health": {"kind": "exec", "command": ["sh", "-c", "[ -x /disk/init ]"], "start_s": 60}}
+        head.want([{**image, "name": "limited", "container": container}])
+        head.wait(lambda: head.state().get("image") in ("ACTIVE", "ERROR") and
+                  head.hellos[-1].cfg_revision == head.document["revision"], 120)
+        assert head.state()["image"] == "ACTIVE", [e["text"] for e in head.events if e["kind"] == "image.error"]
+        assert "image.healthy" in head.kinds()
+        head.ask(7, kind="logs", container="limited", lines=50)
+        head.wait(lambda: 7 in head.answers, 60)
+        text = head.answers[7]["text"]
+        assert text.startswith(f"{64 << 20}\n50\n50000 100000\n#!/bin/sh\n"), text
+        head.want([{**image, "name": "plain"}])
+        head.wait(lambda: head.state().get("image") == "ACTIVE" and head.hellos[-1].cfg_revision == head.document["revision"], 120)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def node_api(head: FakeHead, machine: Machine) -> None:
+    """Commands by busybox's nsenter, and how much memory the agent takes."""
+    node = bytes.fromhex(head.node.replace("-", ""))
+
+    def run(command: str, container: str = "") -> str:
+        client = NodeClient(machine.api_port, head.authority, name_of(head.node, head.session),
+                            bearer(head.key, node, head.session, TO_NODE))
+        status, lines = client.ask("POST", "/v1/exec", {"command": ["sh", "-c", command], "container": container})
+        assert status == 200 and lines[-1] == {"exit": 0}, (status, lines)
+        return b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode()
+
+    assert run("echo $$ $(cat /proc/1/comm) $(cat /proc/self/cgroup)", "plain").split()[1] == "init"
+    assert "nbd" in run("lsmod"), "the module was loaded when it was needed"
+    assert "lc-" not in run("cat /sys/block/nbd*/backend 2>/dev/null; true"), "and the disk is let go of"
+    status = run("cat /proc/$(cat /run/layercake/agent.pid)/status")
+    resident = int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
+    print(f"the agent has {resident >> 10} MiB")
+    assert resident < 30 << 10
 
 
 def test_digest_of_the_store_is_that_of_the_file(tmp_path: Path) -> None:
