@@ -29,6 +29,8 @@ if /bin/busybox grep -q 10.97.0.15 /proc/net/fib_trie; then
 fi
 while :; do sleep 1 & wait $!; done
 """
+WELL = "! /bin/busybox grep -q 10.97.0.15 /proc/net/fib_trie"
+"""A health check that h5 alone does not pass; its image runs on."""
 STUBBORN = """#!/bin/sh
 trap '' TERM
 echo "@MARKER@ starts"
@@ -48,6 +50,9 @@ def site() -> Iterator[HostSite]:
         found = HostSite(directory / "site", 8, images, groups=("test", "small", "small"))
         try:
             found.up()
+            found.api("POST", "/v1/images", {
+                "path": str(images["two"]), "name": "sick", "systemd": False, "command": ["/init"], "stop_timeout_s": 2,
+                "health": {"kind": "exec", "command": ["/bin/sh", "-c", WELL], "interval_s": 0.2, "retries": 2, "start_s": 0.5}})
             yield found
         finally:
             found.down()
@@ -105,6 +110,19 @@ def test_an_image_that_fails_on_one_node_takes_back_that_batch_and_no_other(site
     trouble = next(n["trouble"] for n in site.show(told["id"])["nodes"] if n["name"] == "h5")
     assert "exit status 7" in trouble
     assert "cannot find its configuration" in trouble
+
+
+def test_an_image_whose_health_check_fails_on_one_node_takes_back_that_batch_and_no_other(site: HostSite) -> None:
+    begin = time.time()
+    told = site.until_over(site.roll(ALL, "sick", batch="2", health_timeout_s=0.5))
+    assert told["state"] == "failed"
+    assert "h5" in told["reason"]
+    stands = {n["name"]: n["state"] for n in told["nodes"]}
+    assert [stands[f"h{i}"] for i in range(8)] == ["done"] * 4 + ["rolled back"] * 2 + ["skipped"] * 2
+    assert site.running() == {f"h{i}": "sick" if i < 4 else "one" for i in range(8)}
+    count = starts(site, begin)
+    assert [count[f"h{i}"] for i in (0, 1, 2, 3, 6, 7)] == [1, 1, 1, 1, 0, 0], "the others were not touched"
+    assert "exec /bin/sh" in next(n["trouble"] for n in site.show(told["id"])["nodes"] if n["name"] == "h5")
 
 
 def test_a_roll_goes_on_when_the_head_was_killed(site: HostSite) -> None:
