@@ -25,11 +25,6 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
     _check(_libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None), target)
 
 
-def umount(target: str, flags: int = 0) -> None:
-    """umount2(2). Raises OSError that names the target."""
-    _check(_libc.umount2(target.encode(), flags), target)
-
-
 def load_module(path: str) -> None:
     """Loads a kernel module (finit_module(2)). One that is loaded already is fine."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cephrun import POOL, CephError, CephRun
-from headrun import HeadRun, HeadRunError
+from headclient import HeadRunError
+from headrun import HeadRun
 from sampleimages import crashing_image, systemd_image
 from vrack.rack import Rack, RackError
 

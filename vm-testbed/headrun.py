@@ -6,17 +6,15 @@ The demo, the VM tests and the benchmarks share it.
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headclient import HeadClient, HeadRunError
 from vrack.rack import Rack
 
 from layercake.setup import build_boot
@@ -26,29 +24,13 @@ CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layerca
 INTERFACE = "br0"
 
 
-class HeadRunError(Exception):
-    """The head, or a command, did not do what was expected; the text holds what it said."""
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
-class HeadRun:
+class HeadRun(HeadClient):
     """One head, in the rack's network. `data` is its data directory."""
 
     def __init__(self, rack: Rack, data: Path) -> None:
+        super().__init__(Path("/run") / f"{rack.namespace}-api.sock")
         self.rack = rack
         self.data = data
-        self.socket = Path("/run") / f"{rack.namespace}-api.sock"
-        self.process: subprocess.Popen[Any] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -105,28 +87,9 @@ class HeadRun:
         """kill -9: what a power failure of the head looks like to the nodes."""
         self._end(signal.SIGKILL)
 
-    def _end(self, number: signal.Signals) -> None:
-        process, self.process = self.process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(number)
-            process.wait(30)
-
     def log(self) -> str:
         """The head's own log."""
         return (self.data / "head.log").read_text(errors="replace")
-
-    def api(self, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
-        """One request over the Unix socket. Raises HeadRunError with the answer when it is an error."""
-        connection = _UnixConnection(str(self.socket), timeout)
-        try:
-            connection.request(method, path, json.dumps(body) if body is not None else None)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        if answer.status >= 400:
-            raise HeadRunError(f"{method} {path}: {answer.status} {text}")
-        return json.loads(text)
 
     def cli(self, *arguments: str, check: bool = True, timeout: float = 900.0) -> subprocess.CompletedProcess[str]:
         """Runs the command line as a person would."""
@@ -140,22 +103,9 @@ class HeadRun:
         """All nodes by name."""
         return {n["name"]: n for n in self.api("GET", "/v1/nodes")["nodes"]}
 
-    def history(self, node: str, kind: str = "") -> list[dict[str, Any]]:
-        """A node's events, oldest first."""
-        return [e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)]
-
     def apply(self, yaml_text: str, *, allow_remove: bool = False) -> Any:
         """Applies an inventory."""
         return self.api("POST", "/v1/inventory/apply", {"yaml": yaml_text, "file": "rack.yaml", "allow_remove": allow_remove})
-
-    def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
-        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
-        start = time.monotonic()
-        while not condition():
-            if time.monotonic() - start > limit_s:
-                raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
-            time.sleep(0.1)
-        return time.monotonic() - start
 
     def wait_converged(self, limit_s: float, names: set[str] | None = None) -> float:
         """Waits until the named nodes, or all, are converged."""

@@ -9,12 +9,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headrun import HeadRunError, _UnixConnection
+from headclient import HeadClient, HeadRunError
 from hostnode import HeadNamespace, HostNode
 
 from layercake.head import pki
@@ -25,17 +24,17 @@ ROOT = Path(__file__).resolve().parents[1]
 OVER = ("done", "failed", "aborted", "paused")
 
 
-class HostSite:
+class HostSite(HeadClient):
     """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image."""
 
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
                  store: ImageSettings | None = None, groups: Sequence[str] = ()) -> None:
+        super().__init__(directory / "head/api.sock")
         self.directory = directory
         self.data = directory / "head"
         self.namespace = HeadNamespace()
         self.images = images
         self.groups = groups
-        self.process: subprocess.Popen[Any] | None = None
         self.nodes = [HostNode(self.namespace, f"h{i}", 10 + i, directory / f"h{i}") for i in range(count)]
         self._sync = sync or SyncSettings(hello_s=1.0, dead_s=4.0, probe_s=1.0)
         self._store = store or ImageSettings()
@@ -50,7 +49,7 @@ class HostSite:
         pki.create(self.data / "pki", address)
         (self.data / "boot").mkdir()
         settings = Settings(
-            interface="br0", address=address, socket=str(self.data / "api.sock"), sync=self._sync, images=self._store,
+            interface="br0", address=address, socket=str(self.socket), sync=self._sync, images=self._store,
         )
         head_settings.save(self.data, settings)
         self.start_head()
@@ -116,12 +115,6 @@ class HostSite:
         """kill -9."""
         self._end(signal.SIGKILL)
 
-    def _end(self, number: signal.Signals) -> None:
-        process, self.process = self.process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(number)
-            process.wait(30)
-
     def down(self) -> None:
         """All away."""
         for node in self.nodes:
@@ -131,19 +124,6 @@ class HostSite:
 
     # -- talking to the head
 
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        """One request. Raises HeadRunError with the answer when it is an error, OSError when the head is away."""
-        connection = _UnixConnection(str(self.data / "api.sock"), 30.0)
-        try:
-            connection.request(method, path, json.dumps(body) if body is not None else None)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        if answer.status >= 400:
-            raise HeadRunError(f"{method} {path}: {answer.status} {text}")
-        return json.loads(text)
-
     def states(self) -> dict[str, dict[str, Any]]:
         """All nodes by name."""
         return {n["name"]: n for n in self.api("GET", "/v1/nodes")["nodes"]}
@@ -151,10 +131,6 @@ class HostSite:
     def running(self) -> dict[str, str]:
         """The image that each node runs, "" if none."""
         return {name: (n["images"]["running"] or [{"name": ""}])[0]["name"] for name, n in self.states().items()}
-
-    def history(self, name: str, kind: str = "") -> list[dict[str, Any]]:
-        """A node's events, oldest first."""
-        return [e for e in self.api("GET", f"/v1/nodes/{name}")["history"] if e["kind"].startswith(kind)]
 
     def roll(self, text: str, image: str, **options: Any) -> int:
         """Begins a roll; its number."""
@@ -169,15 +145,6 @@ class HostSite:
         """Waits until a roll is over or paused."""
         self.wait(f"roll {number} is over", lambda: self.show(number)["state"] in OVER, limit_s)
         return self.show(number)
-
-    def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
-        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
-        start = time.monotonic()
-        while not condition():
-            if time.monotonic() - start > limit_s:
-                raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
-            time.sleep(0.05)
-        return time.monotonic() - start
 
     def describe(self) -> str:
         """The nodes, the rolls and the newest events: what one wants to read when a test fails."""

@@ -31,11 +31,6 @@ def build_web_image(out: Path, cache: Path, *, version: str = "v1", suite: str =
         return squash(tree, out)
 
 
-def web_container() -> dict[str, object]:
-    """How the web image is run: it is well when its server answers."""
-    return {"systemd": True, "health": {"kind": "http", "port": 80, "path": "/", "interval_s": 1.0, "timeout_s": 2.0, "retries": 3}}
-
-
 def build_slurm_image(out: Path, cache: Path, *, version: str = "v1", munge_key: bytes | None = None,
                       suite: str = "bookworm") -> Path:
     """Debian with slurmd and munge. Must run as root. Raises OperationFailed.

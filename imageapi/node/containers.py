@@ -7,7 +7,6 @@ goes on with what runs.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,10 +15,11 @@ from typing import Any
 
 from imageapi.node import oci, tree
 from imageapi.node.container import NO_PROCESS, Process, Runtime, alive
+from imageapi.node.jsonfile import read_json, write_json
 from imageapi.node.objects import Objects
 from imageapi.node.options import fail
 from imageapi.node.spec import CONTAINER_FIELDS, NAME, ContainerSpec, parse_container
-from layercake.kraken.errors import InputError, LayercakeError, Refused
+from layercake.kraken.errors import InputError, Refused
 
 STATES = ("created", "running", "exited")
 
@@ -58,19 +58,12 @@ class Containers:
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._counter = 0
-        try:
-            data = json.loads(self._file.read_text())
-        except FileNotFoundError:
-            return
-        except ValueError as error:
-            raise LayercakeError(f"cannot read {self._file}: {error}") from None
-        self._counter = data["counter"]
-        self._entries = {entry["id"]: Entry(**entry) for entry in data["containers"]}
+        if data := read_json(self._file):
+            self._counter = data["counter"]
+            self._entries = {entry["id"]: Entry(**entry) for entry in data["containers"]}
 
     def _save(self) -> None:
-        partial = self._file.with_name(".container-objects.partial")
-        partial.write_text(json.dumps({"counter": self._counter, "containers": [asdict(e) for e in self._entries.values()]}))
-        partial.replace(self._file)
+        write_json(self._file, {"counter": self._counter, "containers": [asdict(e) for e in self._entries.values()]})
 
     def holders(self) -> set[str]:
         """The containers that hold mounts."""

@@ -22,12 +22,13 @@ from imageapi.node.attachments import Attachments, Secret, no_secret
 from imageapi.node.blocks import Blocks
 from imageapi.node.container import Process, Runtime
 from imageapi.node.containers import Containers
+from imageapi.node.jsonfile import write_json
 from imageapi.node.objects import Objects
 from imageapi.node.plan import Cause, Instance, Phase
 from imageapi.node.rbd import RbdSource
 from imageapi.node.spec import ImageSpec, parse_image
 from imageapi.node.verity import Verity
-from layercake.kraken.errors import LayercakeError, OperationFailed
+from layercake.kraken.errors import OperationFailed
 
 
 class Files:
@@ -172,20 +173,3 @@ class Files:
         names = {path.name for path in (self.run / "containers").iterdir()}
         names |= {path.name for path in self.runtime.state.iterdir()} if self.runtime.state.is_dir() else set()
         return sorted(names - known)
-
-
-def write_json(path: Path, data: object) -> None:
-    """Writes a small JSON file in one step."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(data))
-    partial.replace(path)
-
-
-def read_json(path: Path) -> object:
-    """A JSON file's content, None if there is none. Raises LayercakeError if it is damaged."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise LayercakeError(f"cannot read {path}: {error}") from None

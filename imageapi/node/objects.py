@@ -8,7 +8,6 @@ The table is written before anything is done and after: an agent that was killed
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from imageapi.node import mount
+from imageapi.node.jsonfile import read_json, write_json
 from imageapi.node.objectspec import Spec, parse_attach, parse_mount
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 
@@ -66,19 +66,12 @@ class Objects:
         self._load()
 
     def _load(self) -> None:
-        try:
-            data = json.loads(self._file.read_text())
-        except FileNotFoundError:
-            return
-        except ValueError as error:
-            raise LayercakeError(f"cannot read {self._file}: {error}") from None
-        self._counter = data["counter"]
-        self._objects = {entry["id"]: Object(**entry) for entry in data["objects"]}
+        if data := read_json(self._file):
+            self._counter = data["counter"]
+            self._objects = {entry["id"]: Object(**entry) for entry in data["objects"]}
 
     def _save(self) -> None:
-        partial = self._file.with_name(".objects.partial")
-        partial.write_text(json.dumps({"counter": self._counter, "objects": [asdict(o) for o in self._objects.values()]}))
-        partial.replace(self._file)
+        write_json(self._file, {"counter": self._counter, "objects": [asdict(o) for o in self._objects.values()]})
 
     def views(self) -> list[dict[str, Any]]:
         """All objects, JSON-ready. There are no secrets in a description."""

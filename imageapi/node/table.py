@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from imageapi.node.container import Process, alive, open_pidfd
 from imageapi.node.execute import Place
-from imageapi.node.files import Files, read_json, write_json
+from imageapi.node.files import Files
 from imageapi.node.health import HEALTHY, UNHEALTHY, Watch
+from imageapi.node.jsonfile import read_json, write_json
 from imageapi.node.oci import environment
 from imageapi.node.order import start_order
 from imageapi.node.plan import (
@@ -128,7 +129,7 @@ class ImageTable:
 
     def _load(self) -> None:
         """What an earlier agent knew. Before anything else, because a counter that starts anew would give ids twice."""
-        data: Any = read_json(self._file)
+        data = read_json(self._file)
         if data:
             self.wanted = parse_images(data["wanted"])
             self._counter = data["counter"]

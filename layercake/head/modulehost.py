@@ -95,10 +95,6 @@ class ModuleHost:
         self._cookies[instance] = (service, cookie)
         self._settings[service] = json.dumps(dict(settings)).encode()
 
-    def is_attached(self, service: str) -> bool:
-        """Whether a process of this service is attached now."""
-        return service in self._attached
-
     def send(self, service: str, message: pb.FromHead) -> bool:
         """Queues a message; False if the service is not attached (it will get a snapshot when it attaches)."""
         attachment = self._attached.get(service)

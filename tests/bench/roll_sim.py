@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
-from headrun import _UnixConnection
+from headclient import UnixConnection
 from hostnode import HeadNamespace
 
 from tests.bench._history import quantile
@@ -37,7 +37,7 @@ class Api:
     """Requests over one connection, each timed."""
 
     def __init__(self, socket: Path) -> None:
-        self._connection = _UnixConnection(str(socket), 120.0)
+        self._connection = UnixConnection(str(socket), 120.0)
         self.times: list[float] = []
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
-from headrun import HeadRunError
+from headclient import HeadRunError
 from hostsite import HostSite
 
 from imageapi.build import build_plain_image

@@ -1,0 +1,74 @@
+"""A running head as a program talks to it, over its Unix socket: what HeadRun, HostSite and the benchmarks have in common."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class HeadRunError(Exception):
+    """The head, or a command, did not do what was expected; the text holds what it said."""
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket; times are in seconds."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class HeadClient:
+    """A head by its socket. `process` is its own process while it runs, if whoever derives from this has started one."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.process: subprocess.Popen[Any] | None = None
+
+    def describe(self) -> str:
+        """What one wants to read when something was waited for in vain."""
+        return ""
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+            process.wait(30)
+
+    def api(self, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
+        """One request. Raises HeadRunError with the answer when it is an error, OSError when the head is away."""
+        connection = UnixConnection(str(self.socket), timeout)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise HeadRunError(f"{method} {path}: {answer.status} {text}")
+        return json.loads(text)
+
+    def history(self, node: str, kind: str = "") -> list[dict[str, Any]]:
+        """A node's events, oldest first."""
+        return [e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)]
+
+    def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
+        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
+        start = time.monotonic()
+        while not condition():
+            if time.monotonic() - start > limit_s:
+                raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
+            time.sleep(0.1)
+        return time.monotonic() - start
