@@ -11,21 +11,13 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.api.server import Api
-from tests.support.rollnodes import Site
-from tests.support.world import World
+from tests.support.rollnodes import Site, a_site
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    world = World(tmp_path)
-    try:
-        world.open()
-        found = Site(world)
-        await found.up(4)
+    async with a_site(tmp_path, 4) as found:
         yield found
-    finally:
-        await world.close_head()
-        world.client.close()
 
 
 def client(site: Site) -> TestClient[Any, Any]:

@@ -9,21 +9,13 @@ import pytest
 
 from layercake.head.rolls import manager
 from layercake.kraken.errors import InputError, Refused
-from tests.support.rollnodes import Site, inventory
-from tests.support.world import World
+from tests.support.rollnodes import Site, a_site, inventory
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    world = World(tmp_path)
-    try:
-        world.open()
-        found = Site(world)
-        await found.up(6)
+    async with a_site(tmp_path, 6) as found:
         yield found
-    finally:
-        await world.close_head()
-        world.client.close()
 
 
 async def test_a_roll_stages_switches_and_lets_go(site: Site) -> None:

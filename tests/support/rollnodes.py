@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from layercake.head.nodeapi import desired
@@ -101,3 +104,17 @@ class Site:
 
     def running(self) -> dict[str, str]:
         return {name: agent.runs[0]["name"] for name, agent in self.agents.items()}
+
+
+@asynccontextmanager
+async def a_site(directory: Path, count: int) -> AsyncIterator[Site]:
+    """A head with so many nodes that run the first image; away afterwards."""
+    world = World(directory)
+    try:
+        world.open()
+        found = Site(world)
+        await found.up(count)
+        yield found
+    finally:
+        await world.close_head()
+        world.client.close()
