@@ -41,7 +41,6 @@ class FakeHead:
         self.hellos: list[Datagram] = []
         self.events: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
-        self.before: dict[int, list[str]] = {}
         self.secrets: dict[str, str] = {}
         self.silent = self.probing = False
         self._address: tuple[str, int] | None = None
@@ -180,9 +179,7 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
                 if self.path == "/node/v1/events":
                     head.events.extend(body)
                 else:
-                    number = int(self.path.rpartition("/")[2])
-                    head.before[number] = head.kinds()  # the events that came before this answer
-                    head.answers[number] = body
+                    head.answers[int(self.path.rpartition("/")[2])] = body
                 self._reply(200, {})
 
     return Handler
