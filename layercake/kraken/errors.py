@@ -5,6 +5,7 @@
      +-- GraphTooLarge         the declarations span more states than the limit
      +-- WireError             a datagram is malformed, forged or replayed
      +-- InputError            a user's mistake: inventory, command line, API request
+     |    +-- NotFound         what was named does not exist (an API answers 404)
      +-- Refused               the request is understood and not allowed now (BUSY node, window closed)
      +-- Unreachable           something outside does not answer (BMC, node, head)
      +-- OperationFailed       something outside answered with a failure
@@ -39,6 +40,10 @@ class WireError(LayercakeError):
 
 class InputError(LayercakeError):
     """A user's mistake. Nothing was changed."""
+
+
+class NotFound(InputError):
+    """What was named does not exist."""
 
 
 class Refused(LayercakeError):

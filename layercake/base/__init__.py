@@ -1,0 +1,1 @@
+"""What every storey may use: the standard library and layercake.kraken only, so that it ships to nodes too."""

@@ -1,0 +1,52 @@
+"""Event kinds as facts: what can be told of a node or of the head, how grave it is, and what it means.
+
+Every kind is declared once, as a constant in the `events.py` of the part that tells it; `layercake.head.modules.EVENTS` gathers
+them all. Whoever tells an event names the constant, and whoever decides by an event compares constants or reads these fields:
+no decision reads a text.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from layercake.kraken.errors import DeclarationError
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}\.[a-z][a-z0-9-]{0,47}")
+
+
+class Severity(enum.StrEnum):
+    """How grave an event is."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Bearing(enum.Enum):
+    """What an event means to the head, beside a line in the history."""
+
+    NONE = "only history"
+    PROGRESS = "the boot gets on: it is given more time"
+    DOUBT = "something speaks against the node being alive: it is asked"
+    STANDING = "says how things are, not what has happened: it is no line in the history"
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One kind of event. `name` is a dotted word ("boot.nbp-sent"); `meaning` is one sentence for the reference.
+
+    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them.
+    """
+
+    name: str
+    severity: Severity
+    meaning: str
+    bearing: Bearing = Bearing.NONE
+    urgent: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise DeclarationError(f"cannot declare event kind {self.name!r}: a kind is PART.WHAT in lower case")
