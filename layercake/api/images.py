@@ -8,8 +8,8 @@ from aiohttp import web
 
 from layercake.api.auth import Role
 from layercake.api.route import Route
-from layercake.head import imageviews
-from layercake.head.operations import Operations
+from layercake.head.operations import contents as imageviews
+from layercake.head.operations.operations import Operations
 
 
 class ImageRoutes:

@@ -12,8 +12,8 @@ from aiohttp import web
 from imageapi.node.spec import NAME
 from layercake.api.auth import Role
 from layercake.api.route import Route, number
-from layercake.head.operations import Operations
-from layercake.head.store import Record
+from layercake.head.operations.operations import Operations
+from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError
 
 ROLE = web.RequestKey("role", Role)

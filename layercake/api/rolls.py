@@ -9,9 +9,9 @@ from aiohttp import web
 from layercake.api import messages
 from layercake.api.auth import Role
 from layercake.api.route import Route, number
-from layercake.head.operations import Operations
-from layercake.head.rolls.ask import Ask, said_by
-from layercake.head.rolls.view import SHOWS, roll_view
+from layercake.head.operations.operations import Operations
+from layercake.head.operations.rolls import Ask, said_by
+from layercake.head.views.rolls import SHOWS, roll_view
 from layercake.kraken.errors import InputError
 
 

@@ -15,10 +15,10 @@ from layercake.api.images import ImageRoutes
 from layercake.api.nodes import NodeRoutes
 from layercake.api.rolls import RollRoutes
 from layercake.api.route import Route, number
-from layercake.head import views
-from layercake.head.operations import Operations
-from layercake.head.report import explain_text
-from layercake.head.status import head_status
+from layercake.head.operations.operations import Operations
+from layercake.head.views import nodes as views
+from layercake.head.views.explain import explain_text
+from layercake.head.views.head import head_status
 from layercake.kraken.draw import svg
 from layercake.kraken.errors import InputError
 from layercake.kraken.explain import dot

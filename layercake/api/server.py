@@ -20,9 +20,9 @@ from layercake.api.openapi import document
 from layercake.api.route import Route
 from layercake.api.routes import Routes
 from layercake.head.head import Head
-from layercake.head.operations import Operations
-from layercake.head.store import Event
-from layercake.head.views import event_view
+from layercake.head.operations.operations import Operations
+from layercake.head.state.store import Event
+from layercake.head.views.nodes import event_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
 

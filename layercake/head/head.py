@@ -16,22 +16,22 @@ from typing import Any
 
 from imageapi.rbdstore import Cluster, RbdContent
 from imageapi.store import ImageStore
+from layercake.base.clock import Clock, steady_clock
 from layercake.head import modules
-from layercake.head.clock import Clock, steady_clock
-from layercake.head.database import Database
-from layercake.head.dispatch import Dispatcher
-from layercake.head.engine import Engine
-from layercake.head.joining import Joining
-from layercake.head.modulehost import ModuleHost
-from layercake.head.nodeapi import NodeApi
-from layercake.head.nodecerts import NodeCertificates
-from layercake.head.nodelink import NodeLink
+from layercake.head.agents.certificates import NodeCertificates
+from layercake.head.agents.client import NodeLink
+from layercake.head.agents.joining import Joining
+from layercake.head.agents.server import NodeApi
+from layercake.head.agents.sync import Sync
+from layercake.head.hosting.dispatch import Dispatcher
+from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.manager import ServiceManager
 from layercake.head.rolls.manager import Rolls
 from layercake.head.rolls.slurm import Scontrol, Slurm
-from layercake.head.services import ServiceManager
 from layercake.head.settings import ImageSettings, Settings
-from layercake.head.store import Record, Store
-from layercake.head.sync import Sync
+from layercake.head.state.database import Database
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store
 from layercake.inventory.schema import Node
 from layercake.inventory.secrets import resolve
 from layercake.kraken.converge import Discovered, Failed, Held, NodeState, Progress

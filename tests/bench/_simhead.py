@@ -21,11 +21,11 @@ from pathlib import Path
 
 from layercake.api.server import Api
 from layercake.head import pki
-from layercake.head.desire import want
 from layercake.head.head import Head
-from layercake.head.operations import Operations
+from layercake.head.operations.operations import Operations
 from layercake.head.settings import Settings
-from layercake.head.store import Session, WantedImage
+from layercake.head.state.desire import want
+from layercake.head.state.store import Session, WantedImage
 from layercake.inventory.schema import Node, node_id
 from layercake.kraken.converge import Discovered
 

@@ -15,7 +15,7 @@ import pytest
 from imageapi.build.squash import squash
 from layercake.api.messages import ImageRequest
 from layercake.cli.main import main
-from layercake.head import imageviews
+from layercake.head.operations import contents as imageviews
 from layercake.kraken.errors import InputError
 from tests.cli.fake_head import FakeHead
 from tests.support.world import World

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from layercake.api.routes import Route, Routes
-from layercake.head.operations import Operations
+from layercake.head.operations.operations import Operations
 from tests.cli.fake_head import FakeHead
 
 Run = Callable[..., Any]

@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from imageapi.node.spec import parse_images
 from layercake.head.settings import ImageSettings, load, save
-from layercake.head.store import WantedImage
+from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError
 from layercake.kraken.wire import bearer
 from tests.support.world import World

@@ -17,8 +17,8 @@ from imageapi.node.images import Images
 from layercake.api import auth
 from layercake.api.server import Api
 from layercake.head import pki
-from layercake.head.nodecerts import NodeCertificates
-from layercake.head.views import event_view
+from layercake.head.agents.certificates import NodeCertificates
+from layercake.head.views.nodes import event_view
 from layercake.kraken.errors import Unreachable
 from layercake.node.serving import Serving
 from layercake.node.wiring import open_url

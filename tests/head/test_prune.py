@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layercake.head import imageviews
-from layercake.head.store import WantedImage
+from layercake.head.operations import contents as imageviews
+from layercake.head.state.store import WantedImage
 from tests.support.world import World
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 import pytest
 
-from layercake.head.modulehost import ModuleHost
-from layercake.head.services import ServiceManager
+from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.manager import ServiceManager
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb

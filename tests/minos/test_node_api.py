@@ -14,8 +14,8 @@ import pytest
 from imageapi.build import build_plain_image
 from imageapi.node.container import alive
 from layercake.head import pki
+from layercake.head.agents.certificates import NodeCertificates, name_of
 from layercake.head.modules import VARIABLES
-from layercake.head.nodecerts import NodeCertificates, name_of
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import TO_HEAD, TO_NODE, bearer
 from layercake.node.serving import Serving

@@ -20,11 +20,11 @@ from imageapi.build.services import slurm_container
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.head import Head
-from layercake.head.operations import Operations
-from layercake.head.rolls.ask import Ask
+from layercake.head.operations.operations import Operations
+from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Phase, Stand
 from layercake.head.settings import Settings, SlurmSettings, SyncSettings
-from layercake.head.store import Record
+from layercake.head.state.store import Record
 from tests.support.in_netns import in_netns
 from tests.support.slurmctld import Slurmctld
 

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from layercake.head.modulehost import ModuleHost
-from layercake.head.services import ServiceManager, ServiceState
+from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.manager import ServiceManager, ServiceState
 from tests.support.listener import KeepingListener
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from layercake.head import pki
+from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.modules import VARIABLES
-from layercake.head.nodecerts import NodeCertificates
 from layercake.kraken.errors import WireError
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode

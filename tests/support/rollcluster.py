@@ -21,7 +21,7 @@ from layercake.head.rolls.facts import (
     Switch,
     Unstage,
 )
-from layercake.head.store import WantedImage
+from layercake.head.state.store import WantedImage
 
 OLD = (WantedImage("app", "blake2b:" + "0" * 64, 1, {}),)
 NEW = (WantedImage("app", "blake2b:" + "1" * 64, 1, {}),)

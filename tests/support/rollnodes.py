@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from layercake.head.nodeapi import desired
-from layercake.head.rolls.ask import Ask
+from layercake.head.agents.server import desired
+from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
-from layercake.head.rolls.view import roll_view
+from layercake.head.views.rolls import roll_view
 from tests.support.world import World
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from layercake.head.store import WantedImage
+from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError
 
 STAGE_S = 900.0

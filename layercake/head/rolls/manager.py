@@ -15,14 +15,14 @@ from typing import Protocol
 
 import msgspec
 
-from layercake.head.clock import Clock
-from layercake.head.database import Database
-from layercake.head.desire import want, want_staged
-from layercake.head.engine import Engine
+from layercake.base.clock import Clock
+from layercake.head.agents.sync import Sync
 from layercake.head.rolls import decide
 from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note, Plan, Revert, Roll, Stage, Switch
-from layercake.head.store import Record, Store, WantedImage
-from layercake.head.sync import Sync
+from layercake.head.state.database import Database
+from layercake.head.state.desire import want, want_staged
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store, WantedImage
 from layercake.kraken.errors import InputError, LayercakeError, Refused
 
 log = logging.getLogger("layercake.rolls")

@@ -10,8 +10,8 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-from layercake.head.clock import Clock
-from layercake.head.store import Record, Session, Store
+from layercake.base.clock import Clock
+from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.errors import Refused
 
 GRACE_S = 30.0  # a node that got its token in the last second of the window still has to load a kernel

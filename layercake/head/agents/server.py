@@ -15,13 +15,13 @@ from aiohttp import web
 
 from imageapi.content import Attachment
 from imageapi.store import ImageStore
-from layercake.head.database import Database
-from layercake.head.engine import Engine
-from layercake.head.joining import Joining
-from layercake.head.nodecerts import NodeCertificates
+from layercake.head.agents.certificates import NodeCertificates
+from layercake.head.agents.joining import Joining
+from layercake.head.agents.sync import Sync
 from layercake.head.settings import Settings
-from layercake.head.store import Record, Store, WantedImage
-from layercake.head.sync import Sync
+from layercake.head.state.database import Database
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store, WantedImage
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from layercake.head.desire import check_set
 from layercake.head.rolls.facts import OnFailure, OnStageFailure, Plan, Roll, parse_amount
 from layercake.head.rolls.manager import Rolls
-from layercake.head.store import Record, WantedImage
+from layercake.head.state.desire import check_set
+from layercake.head.state.store import Record, WantedImage
 from layercake.kraken.errors import InputError
 
 REST_STAGE = "all"

@@ -16,10 +16,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 
-from layercake.head.clock import Clock
-from layercake.head.engine import Engine
+from layercake.base.clock import Clock
 from layercake.head.settings import Settings
-from layercake.head.store import Record, Store
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek

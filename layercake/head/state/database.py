@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.head.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
+from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.head.clock import Clock
+from layercake.base.clock import Clock
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layercake.head.modulehost import ModuleHost
+from layercake.head.hosting.host import ModuleHost
 from layercake.moduleapi.client import COOKIE_VARIABLE
 
 log = logging.getLogger("layercake.services")

@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from layercake.head.nodecerts import NodeCertificates, name_of
-from layercake.head.store import Record
+from layercake.head.agents.certificates import NodeCertificates, name_of
+from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import TO_NODE, bearer
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.store import Image
-from layercake.head.desire import check_set, want
 from layercake.head.head import Head
-from layercake.head.rolls import ask as asking
+from layercake.head.operations import rolls as asking
 from layercake.head.rolls.facts import Roll
-from layercake.head.store import Record, WantedImage
+from layercake.head.state.desire import check_set, want
+from layercake.head.state.store import Record, WantedImage
 from layercake.inventory.diff import diff
 from layercake.inventory.load import load
 from layercake.inventory.ranges import expand

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from layercake.head.clock import Clock
-from layercake.head.store import Record, Store
+from layercake.base.clock import Clock
+from layercake.head.state.store import Record, Store
 from layercake.kraken import converge
 from layercake.kraken.converge import Discovered, Event, Tick
 from layercake.kraken.mutation import Where

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from layercake.head.joining import Joining
-from layercake.head.modulehost import ModuleHost
-from layercake.head.store import Record
+from layercake.head.agents.joining import Joining
+from layercake.head.hosting.host import ModuleHost
+from layercake.head.state.store import Record
 from layercake.moduleapi import module_pb2 as pb
 
 _NEEDS_TOKEN = ("boot-arm", "boot-wait")

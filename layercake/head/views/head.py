@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from layercake.head.head import Head
-from layercake.head.views import Status, status_of
+from layercake.head.views.nodes import Status, status_of
 
 
 def head_status(head: Head) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.head.store import Event, Record
+from layercake.head.state.store import Event, Record
 from layercake.kraken.explain import explain
 
 

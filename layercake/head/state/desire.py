@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from imageapi.node.order import start_order
-from layercake.head.engine import Engine
-from layercake.head.store import Record, Store, WantedImage
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store, WantedImage
 from layercake.kraken.converge import DesiredChanged
 from layercake.kraken.variables import Goal
 

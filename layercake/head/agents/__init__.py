@@ -1,0 +1,1 @@
+"""The bond with the nodes: what agents call, what calls agents, state sync, joining."""

@@ -1,0 +1,1 @@
+"""The modules' processes: started, watched, told and listened to."""

@@ -1,0 +1,1 @@
+"""What people can do, one file per noun. Each operation checks everything first, then changes the desired state."""
