@@ -12,7 +12,7 @@ import msgspec
 from layercake.api import auth
 from layercake.head import pki
 from layercake.head import settings as head_settings
-from layercake.head.settings import BootSettings, Settings
+from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError
 from minos.build import BuildOptions, build
 
@@ -45,12 +45,12 @@ def initialise(
         settings = head_settings.load(data_dir)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
     else:
-        boot_settings = BootSettings(ra_prefix=ra_prefix)
-        settings = Settings(interface=interface, address=address or found, prefix=prefix, boot=boot_settings)
+        sections = {"boot": {"ra_prefix": ra_prefix}} if ra_prefix else {}
+        settings = Settings(interface=interface, address=address or found, prefix=prefix, sections=sections)
         if socket is not None:
             settings = msgspec.structs.replace(settings, socket=socket)
         head_settings.save(data_dir, settings)
-        head_settings.load(data_dir)
+        settings = head_settings.load(data_dir)
         echo(f"settings: {data_dir / head_settings.FILE_NAME}")
     if not (data_dir / "pki" / "server.pem").exists():
         pki.create(data_dir / "pki", settings.address)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from layercake.kraken.errors import LayercakeError, Unreachable
+from layercake.kraken.events import EventKind
+from powerman import events
 from powerman.breaker import Breaker
 from powerman.clock import Clock
 from powerman.driver import LoginRefused, PowerDriver, PowerState
@@ -26,8 +28,8 @@ _DOUBTFUL_LANE = 256        # waiting for a silent BMC costs a socket, so many m
 class Note(Protocol):
     """Adds a line to the node's history."""
 
-    def __call__(self, kind: str, text: str, severity: str = "info") -> None:
-        """`kind` is a dotted word; severity as in Link.event."""
+    def __call__(self, kind: EventKind, text: str) -> None:
+        """As Link.event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ class ManagedBmc:
     @contextlib.asynccontextmanager
     async def turn(self, limit_s: float, *, force: bool = False) -> AsyncIterator[None]:
         """The BMC to oneself. Waits at most `limit_s` for it, less if the breaker says that it is of no use; `force` overrides the
-        breaker, for a person who wants to know now. What the body raises is the breaker's food. Raises Unreachable."""
+        breaker, for a person who wants to know now. By what the body raises, the breaker learns whether the BMC answers.
+        Raises Unreachable."""
         until = self.clock.now() + limit_s
         try:
             async with asyncio.timeout(limit_s):
@@ -131,12 +134,12 @@ class ManagedBmc:
 
     def _lost(self, error: LayercakeError) -> None:
         if self.outage is None:
-            self.note("power.unreachable", str(error), "warning")
+            self.note(events.UNREACHABLE, str(error))
         self.outage = Outage(self.outage.since if self.outage else self.clock.now(), error.message)
 
     def _found(self) -> None:
         now = self.clock.now()
         self.breaker = self.breaker.answered(now)
         if self.outage is not None:
-            self.note("power.recovered", f"the BMC at {self.spec.where} answers again after {now - self.outage.since:.0f} s")
+            self.note(events.RECOVERED, f"the BMC at {self.spec.where} answers again after {now - self.outage.since:.0f} s")
             self.outage = None

@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 
@@ -40,10 +40,6 @@ class Sensor:
     unit: str
     health: str
 
-    def to_json(self) -> dict[str, Any]:
-        """The reading as JSON-ready data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -52,10 +48,6 @@ class LogEntry:
     at: str
     severity: str
     text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The line as JSON-ready data."""
-        return asdict(self)
 
 
 class PowerDriver(Protocol):

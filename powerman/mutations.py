@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.kraken.mutation import mutation
 from layercake.kraken.variables import UNKNOWN, Variable
+from layercake.moduleapi.service import MutationRequest
+from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.driver import PowerState, Unsupported
+
+if TYPE_CHECKING:
+    from powerman.service import PowerService
 
 POWER = Variable("power", (UNKNOWN, "OFF", "ON", "HANG"), "electrical power, as the BMC says; HANG is on and of no use")
 
@@ -34,37 +39,41 @@ class Attempt:
 
 
 @mutation("power-discover", changes={"power": (UNKNOWN, "OFF")}, timeout=15.0)
-async def power_discover(attempt: Attempt) -> Mapping[str, str]:
+async def power_discover(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Ask the BMC whether the node is on."""
-    return _found(await attempt.bmc.read())
+    async with service.attempt(request) as attempt:
+        return _found(await attempt.bmc.read())
 
 
 @mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=20.0, on_timeout=("power", "HANG"))
-async def power_on(attempt: Attempt) -> Mapping[str, str]:
+async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node on, to boot from the network."""
-    bmc = attempt.bmc
-    if await bmc.read() is PowerState.OFF:
-        try:
-            await bmc.ask(bmc.driver.boot_network)
-        except OperationFailed as error:    # many machines boot from the network anyway; if not, the boot's own timeout tells
-            bmc.note("power.boot-device", f"the next boot may not be from the network: {error}", "warning")
-        await bmc.ask(bmc.driver.on)
-    return await _becomes(attempt, PowerState.ON, "power on")
+    async with service.attempt(request) as attempt:
+        bmc = attempt.bmc
+        if await bmc.read() is PowerState.OFF:
+            try:
+                await bmc.ask(bmc.driver.boot_network)
+            except OperationFailed as error:  # many machines boot from the network anyway; if not, the boot's own timeout tells
+                bmc.note(events.BOOT_DEVICE, f"the next boot may not be from the network: {error}")
+            await bmc.ask(bmc.driver.on)
+        return await _becomes(attempt, PowerState.ON, "power on")
 
 
 @mutation("power-off", changes={"power": ("ON", "OFF")}, excludes={"run": "SYNC", "busy": "BUSY"}, timeout=30.0,
           on_timeout=("power", "HANG"))
-async def power_off(attempt: Attempt) -> Mapping[str, str]:
+async def power_off(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node off; with parameter soft, let its system shut down first."""
-    if attempt.params.get("soft") and await _soft_off(attempt):
-        return _found(PowerState.OFF)
-    return await _hard_off(attempt)
+    async with service.attempt(request) as attempt:
+        if attempt.params.get("soft") and await _soft_off(attempt):
+            return _found(PowerState.OFF)
+        return await _hard_off(attempt)
 
 
 @mutation("power-reset", changes={"power": ("HANG", "OFF")}, timeout=30.0)
-async def power_reset(attempt: Attempt) -> Mapping[str, str]:
+async def power_reset(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power off a node that hangs."""
-    return await _hard_off(attempt)
+    async with service.attempt(request) as attempt:
+        return await _hard_off(attempt)
 
 
 async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
@@ -84,7 +93,7 @@ async def _soft_off(attempt: Attempt) -> bool:
     except Unsupported:
         return False
     except OperationFailed as error:
-        bmc.note("power.soft-off", f"pulling the plug: {error.message}")
+        bmc.note(events.SOFT_OFF, f"pulling the plug: {error.message}")
         return False
     return True
 

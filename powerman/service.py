@@ -10,13 +10,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from layercake.kraken.errors import InputError, LayercakeError, Refused, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, Unreachable
+from layercake.kraken.events import EventKind
+from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
-from powerman import mutations
+from powerman import events
 from powerman.bmc import Lanes, ManagedBmc
 from powerman.clock import Clock, SteadyClock
 from powerman.driver import PowerDriver, PowerState
 from powerman.ipmi import IpmiDriver
+from powerman.module import MODULE
+from powerman.mutations import Attempt
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import RedfishDriver, Web
 from powerman.settings import BmcSpec, PowerSettings
@@ -54,12 +58,12 @@ class _Node:
 
 
 class PowerService(Service):
-    """Power for the head; see ARCHITECTURE.md for its settings, records and calls.
+    """Power for the head.
 
     `polls` False leaves it to somebody else to call `poll_due`, as tests with a made-up clock do.
     """
 
-    name = "powerman"
+    module = MODULE
 
     def __init__(self, drivers: Callable[[BmcSpec, Shared], PowerDriver] = make_driver, clock: Clock | None = None,
                  polls: bool = True) -> None:
@@ -68,11 +72,10 @@ class PowerService(Service):
         self._clock = clock or SteadyClock()
         self._nodes: dict[str, _Node] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._handlers = {m.name: m.handler for m in mutations.MUTATIONS if m.handler is not None}
 
-    async def start(self, link: Link, settings: Mapping[str, Any]) -> None:
-        """Starts polling. Raises InputError for settings that make no sense."""
-        self._settings = PowerSettings.from_json(settings)
+    async def start(self, link: Link, site: Site, settings: PowerSettings) -> None:
+        """Starts polling."""
+        self._settings = settings
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
         self._shared = Shared(Web(), PyghmiPool())
@@ -96,14 +99,14 @@ class PowerService(Service):
         except InputError as problem:
             await self.node_removed(node)
             self._nodes[node] = _Node(None, problem, 0.0)
-            self._link.event(node, "power.no-bmc", str(problem), severity="warning")
+            self._link.event(node, events.NO_BMC, str(problem))
             return
         if old is not None and old.bmc is not None and old.bmc.spec == spec:
             return
         await self.node_removed(node)
 
-        def note(kind: str, text: str, severity: str = "info") -> None:
-            self._link.event(node, kind, text, severity=severity)
+        def note(kind: EventKind, text: str) -> None:
+            self._link.event(node, kind, text)
 
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
@@ -123,37 +126,39 @@ class PowerService(Service):
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt; what is returned was read from the BMC."""
-        handler = self._handlers.get(request.mutation)
-        if handler is None:
-            raise Refused(f"cannot do {request.mutation}: powerman does not know it")
+        found = await super().mutate(request)
+        if request.node in self._nodes:
+            self._nodes[request.node].believed = found["power"]
+        return found
+
+    # For the handlers in powerman.mutations and powerman.calls.
+
+    @contextlib.asynccontextmanager
+    async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
+        """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and Unreachable."""
         bmc = self._bmc(request.node)
         until = self._clock.now() + request.timeout * _MARGIN
         async with bmc.turn(request.timeout * _MARGIN), _at_most(bmc, request.timeout * _LAST_MARGIN):
-            result: Mapping[str, str] = await handler(mutations.Attempt(bmc, until, request.params))
-        if request.node in self._nodes:
-            self._nodes[request.node].believed = result["power"]
-        return result
+            yield Attempt(bmc, until, request.params)
 
-    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
-        """status, refresh, sensors, sel; each with {"node"}.
+    @contextlib.asynccontextmanager
+    async def asking(self, node: str) -> AsyncIterator[ManagedBmc]:
+        """The node's BMC to oneself, for a person who wants to know now. Raises InputError and Unreachable."""
+        bmc = self._bmc(node)
+        async with bmc.turn(_CALL_LIMIT_S, force=True):
+            yield bmc
 
-        `status` reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why
-        it cannot be reached. `refresh` reads in any case, and tells the engine.
-        """
-        if method not in ("status", "refresh", "sensors", "sel"):
-            raise KeyError(method)
-        bmc = self._bmc(str(params.get("node", "")))
-        if method == "status" and not bmc.idle:
+    async def status(self, node: str, *, tell: bool = False) -> dict[str, Any]:
+        """Reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why it
+        cannot be reached. With `tell` it reads in any case, and tells the engine."""
+        bmc = self._bmc(node)
+        if not tell and not bmc.idle:
             if bmc.outage is not None:
                 raise Unreachable(bmc.outage.why)
             return bmc.status()
-        async with bmc.turn(_CALL_LIMIT_S, force=True):
-            if method == "sensors":
-                return [sensor.to_json() for sensor in await bmc.ask(bmc.driver.sensors)]
-            if method == "sel":
-                return [entry.to_json() for entry in await bmc.ask(bmc.driver.event_log)]
+        async with self.asking(node):
             await bmc.read()
-        self._tell(bmc, "read on request", always=method == "refresh")
+        self._tell(bmc, "read on request", always=tell)
         return bmc.status()
 
     def _bmc(self, node: str) -> ManagedBmc:
@@ -176,7 +181,7 @@ class PowerService(Service):
         if before == "HANG" and bmc.power is PowerState.ON:
             return
         if now != before:
-            self._link.event(bmc.spec.node, "power.state", f"power is {now} (was {before}), {why}")
+            self._link.event(bmc.spec.node, events.STATE, f"power is {now} (was {before}), {why}")
         elif not always:
             return
         node.believed = now

@@ -4,50 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from layercake.kraken.errors import InputError
-
-_DEFAULT_PORT = {"ipmi": 623, "redfish": 443}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one BMC may be asked, so that a weak one is not trampled on and a dead one is left alone."""
-
-    rate_per_s: float = 4.0         # operations per second in the long run
-    burst: float = 8.0              # operations at once after a quiet time
-    failures: int = 2               # unanswered operations in a row until it is left alone
-    rest_s: float = 4.0             # how long it is left alone at first; doubles with each further failure
-    rest_max_s: float = 60.0
+from powerman.inventory import DEFAULT_PORTS
 
 
-@dataclass(frozen=True, slots=True)
-class PowerSettings:
-    """The service's settings."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one BMC may be asked, so that a weak one is not overloaded and a dead one is left alone."""
 
-    poll_s: float = 30.0            # every BMC is read this often
-    workers: int = 16               # operations on answering BMCs at the same time
-    limits: Limits = field(default_factory=Limits)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> PowerSettings:
-        """Checks the settings that the head sent. Raises InputError naming the setting."""
-        return cls(
-            poll_s=_number(raw, "poll_s", cls().poll_s, low=0.05),
-            workers=int(_number(raw, "workers", cls().workers, low=1)),
-            limits=_limits(raw.get("limits") or {}),
-        )
+    rate_per_s: Annotated[float, Meta(ge=0.01, description="Operations per second in the long run.")] = 4.0
+    burst: Annotated[float, Meta(ge=0.01, description="Operations at once after a quiet time.")] = 8.0
+    failures: Annotated[int, Meta(ge=1, description="Unanswered operations in a row until it is left alone.")] = 2
+    rest_s: Annotated[float, Meta(
+        ge=0.01, description="Seconds it is left alone at first; twice as long with each further failure.")] = 4.0
+    rest_max_s: Annotated[float, Meta(ge=0.01, description="Seconds it is left alone at most.")] = 60.0
 
 
-def _limits(raw: Mapping[str, Any]) -> Limits:
-    known: dict[str, Any] = {f.name: f.default for f in fields(Limits)}
-    unknown = sorted(set(raw) - set(known))
-    if unknown:
-        raise InputError(f"cannot use powerman's limits: {unknown[0]!r} is not one of {', '.join(known)}")
-    values = {name: _number(raw, name, float(default), low=0.01) for name, default in known.items()}
-    return Limits(**{**values, "failures": max(1, int(values["failures"]))})  # type: ignore[arg-type]  # all are numbers, one an int
+class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Power by BMCs."""
+
+    poll_s: Annotated[float, Meta(ge=0.05, description="Every BMC is read each so many seconds.")] = 30.0
+    workers: Annotated[int, Meta(ge=1, description="Operations on answering BMCs at the same time.")] = 16
+    limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
 
 
 def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> float:
@@ -86,14 +69,14 @@ class BmcSpec:
         if not isinstance(bmc, Mapping):
             raise InputError(f"cannot manage the power of {name}: it has no bmc", hint="give it a bmc in the inventory")
         driver = bmc.get("driver")
-        if driver not in _DEFAULT_PORT:
-            raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(_DEFAULT_PORT)}")
+        if driver not in DEFAULT_PORTS:
+            raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(DEFAULT_PORTS)}")
         address, password = bmc.get("address"), bmc.get("password")
         if not isinstance(address, str) or not address:
             raise InputError(f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host or URL")
         if not isinstance(password, str):
             raise InputError(f"cannot manage the power of {name}: bmc.password is missing")
-        port = int(_number({"bmc.port": bmc.get("port") or _DEFAULT_PORT[driver]}, "bmc.port", 0, low=1))
+        port = int(_number({"bmc.port": bmc.get("port") or DEFAULT_PORTS[driver]}, "bmc.port", 0, low=1))
         suite = bmc.get("cipher_suite")
         if suite not in (None, 3, 17):
             raise InputError(f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or 17")

@@ -11,7 +11,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from layercake.kraken.events import Severity
 from pxe import dhcp_packet as dhcp
+from pxe import events
 from pxe.dhcp_packet import DhcpPacket, MessageType
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
@@ -188,7 +190,7 @@ def _send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, notes: tuple[
 
 def _step(node: Node, step: Step, client: Client, packet: DhcpPacket, text: str) -> Note:
     data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac), "ip": node.ip}
-    return Note(node.id, step.value, text, data=data, about=client.value, every=_STEP_EVERY_S, step=step)
+    return Note(node.id, step.kind, text, data=data, about=client.value, every=_STEP_EVERY_S, step=step)
 
 
 def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note, ...]:
@@ -197,7 +199,7 @@ def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note
         return ()
     arch = architecture(packet)
     text = f"the inventory says {node.firmware.value}, {client.value} with architecture {arch} asks; answered as what it is"
-    return (Note(node.id, "boot.firmware-differs", text, "warning", {"arch": arch}, every=60.0),)
+    return (Note(node.id, events.FIRMWARE_DIFFERS, text, None, {"arch": arch}, every=60.0),)
 
 
 def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, armed: bool) -> Decision:
@@ -206,12 +208,13 @@ def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, a
     run = nodes.run(node.id)
     if armed:
         text = f"{client.value} (architecture {data['arch']}): there is no boot program for it"
-        return Decision(Outcome.NO_PROGRAM, notes=(Note(node.id, "boot.ignored", text, "warning", data, "arch", _IGNORED_EVERY_S),))
+        return Decision(Outcome.NO_PROGRAM, notes=(
+            Note(node.id, events.IGNORED, text, Severity.WARNING, data, "arch", _IGNORED_EVERY_S),))
     if run in ("SYNC", "ERROR"):
         text = f"{client.value} asks for a boot program, but the node should be running (run={run}); not answered"
-        return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, "boot.unwanted", text, "warning", data, "", _IGNORED_EVERY_S),))
+        return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, events.UNWANTED, text, None, data, "", _IGNORED_EVERY_S),))
     text = f"{client.value} asks for a boot program, but no boot is wanted now; not answered"
-    return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, "boot.ignored", text, "info", data, "", _IGNORED_EVERY_S),))
+    return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, events.IGNORED, text, None, data, "", _IGNORED_EVERY_S),))
 
 
 def _requested(packet: DhcpPacket) -> bytes | None:
@@ -223,7 +226,7 @@ def _requested(packet: DhcpPacket) -> bytes | None:
 
 def _stranger(packet: DhcpPacket) -> Decision:
     mac = mac_text(packet.mac)
-    note = Note("", "dhcp.unknown-mac", f"{mac} asks for an address and is not in the inventory", "info",
+    note = Note("", events.UNKNOWN_MAC, f"{mac} asks for an address and is not in the inventory", None,
                 {"mac": mac, "client": client_of(packet).value, "arch": architecture(packet)}, mac, _STRANGER_EVERY_S)
     return Decision(Outcome.UNKNOWN_MAC, notes=(note,))
 
@@ -232,7 +235,7 @@ def _given_back(kind: int, node: Node) -> Decision:
     """DECLINE and RELEASE get no reply. A reservation stays; that something else uses the address is for people to know."""
     if kind == MessageType.RELEASE:
         return Decision(Outcome.RELEASED)
-    note = Note(node.id, "dhcp.declined", f"the node says that {node.ip} is used by something else on the network", "warning",
+    note = Note(node.id, events.DHCP_DECLINED, f"the node says that {node.ip} is used by something else on the network", None,
                 {"ip": node.ip}, every=_STRANGER_EVERY_S)
     return Decision(Outcome.DECLINED, notes=(note,))
 
@@ -273,7 +276,7 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Network, now
     if wanted is None:
         return Decision(Outcome.NOT_FOR_US)
     if wanted != node.packed_ip:
-        note = Note(node.id, "dhcp.refused", f"the node asked for {'.'.join(map(str, wanted))}, its address is {node.ip}", "info",
-                    {"ip": node.ip}, every=_IGNORED_EVERY_S)
+        text = f"the node asked for {'.'.join(map(str, wanted))}, its address is {node.ip}"
+        note = Note(node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S)
         return _send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, node, client, net), (note,))
     return _send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), notes)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from layercake.kraken.errors import OperationFailed
 from pxe import dhcp_packet as dhcp
+from pxe import events
 from pxe.dhcp_decision import Decision, Way
 from pxe.dhcp_frame import build_frame
 from pxe.notes import Note, Recorder
@@ -110,4 +111,5 @@ class DhcpServer:
     def _failed(self, what: str, error: OSError) -> None:
         self._recorder.counters[f"dhcp.{what}-failed"] += 1
         text = f"cannot {what} DHCP on {self._settings.interface}: {error.strerror}"
-        self._recorder.note(Note("", f"service.dhcp-{what}-failed", text, "warning", about=error.errno, every=60.0))
+        kind = events.DHCP_SEND_FAILED if what == "send" else events.DHCP_RECEIVE_FAILED
+        self._recorder.note(Note("", kind, text, about=error.errno, every=60.0))

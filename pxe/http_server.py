@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
 from layercake.kraken.errors import InputError, OperationFailed, Refused
+from pxe import events
 from pxe.dhcp_decision import UEFI_NBP
 from pxe.nodes import Node, mac_bytes
 from pxe.notes import Note
@@ -74,7 +75,7 @@ class HttpServer:
             return web.Response(content_type="text/plain", headers=headers)
         if window.scripts >= _SCRIPTS_PER_WINDOW:
             text = f"the boot script was fetched {window.scripts} times in one boot; refused from now on"
-            self._state.recorder.note(Note(node.id, "boot.script-refused", text, "warning", {"ip": node.ip}, every=60.0))
+            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, text, None, {"ip": node.ip}, every=60.0))
             raise Refused("cannot serve this script: it was fetched too often")
         window.scripts += 1
         body = self._script.render(node, mac, window.token).encode("ascii")
@@ -91,7 +92,7 @@ class HttpServer:
         node, _ = self._state.booting(request.remote or "")
         if not path.is_file():
             text = f"{path} is not there: the node cannot boot"
-            self._state.recorder.note(Note(node.id, "boot.file-missing", text, "error", {"file": name}, name, 10.0))
+            self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0))
             raise web.HTTPNotFound(text="no such boot file\n")
         return _BootFile(self._state, node, step, path)
 
@@ -114,7 +115,7 @@ class _BootFile(web.FileResponse):
             writer = await super().prepare(request)
         except (ConnectionError, asyncio.CancelledError):
             text = f"the transfer of {name} broke off after {state.clock() - started:.2f} s"
-            state.recorder.note(Note(node.id, "boot.transfer-broken", text, "warning", {"file": name}, name, 1.0))
+            state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": name}, name, 1.0))
             raise
         if self.status in (200, 206):
             state.ended(node, step, name, self.content_length or 0, state.clock() - started)

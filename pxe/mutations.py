@@ -20,27 +20,15 @@ VARIABLES = (BOOT,)
 _ENGINE_FIRST_S = 1.0
 
 
-@mutation(
-    "boot-arm",
-    changes={"boot": ("UNKNOWN", "WAIT")},
-    requires={"power": "ON"},
-    where=Where.HEAD,
-    timeout=10.0,
-)
+@mutation("boot-arm", changes={"boot": ("UNKNOWN", "WAIT")}, requires={"power": "ON"}, where=Where.HEAD, timeout=10.0, joins=True)
 async def boot_arm(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
     """Opens the node's boot window: from now on its firmware is given a boot program."""
     service.arm(request, confirmed=False)
     return {"boot": "WAIT"}
 
 
-@mutation(
-    "boot-wait",
-    changes={"boot": ("WAIT", "INIT"), "run": ("UNKNOWN", "INIT")},
-    requires={"power": "ON"},
-    where=Where.HEAD,
-    timeout=180.0,
-    on_timeout=("power", "HANG"),
-)
+@mutation("boot-wait", changes={"boot": ("WAIT", "INIT"), "run": ("UNKNOWN", "INIT")}, requires={"power": "ON"}, where=Where.HEAD,
+          timeout=180.0, on_timeout=("power", "HANG"), joins=True)
 async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
     """Waits for the node's agent to join; the window stays open meanwhile."""
     node = service.arm(request, confirmed=True)

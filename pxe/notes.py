@@ -11,18 +11,20 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi.service import Link
 from pxe.windows import Step, Windows
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing to tell. `every` is the least number of seconds between two of the same (node, kind, about)."""
+    """One thing to tell. `severity` None is the kind's own; `every` is the least number of seconds between two of the same (node,
+    kind, about)."""
 
     node: str
-    kind: str
+    kind: EventKind
     text: str
-    severity: str = "info"
+    severity: Severity | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     about: Hashable = ""
     every: float = 0.0

@@ -11,6 +11,7 @@ import socket
 import struct
 
 from layercake.kraken.errors import OperationFailed
+from pxe import events
 from pxe.notes import Note, Recorder
 from pxe.settings import Settings
 
@@ -127,4 +128,4 @@ class Advertiser:
             if self._failures < _FAILURES_TOLD:
                 return
             text = f"cannot send router advertisement on {self._interface}: {error.strerror}"
-            self._recorder.note(Note("", "service.ra-send-failed", text, "warning", about=error.errno, every=60.0))
+            self._recorder.note(Note("", events.RA_SEND_FAILED, text, about=error.errno, every=60.0))

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
+from pxe import events
 from pxe.dhcp_decision import BIOS_NBP, UEFI_NBP, Decision, Network, decide
 from pxe.dhcp_packet import DhcpPacket
 from pxe.dhcp_server import DhcpServer
 from pxe.http_server import HttpServer
-from pxe.mutations import MUTATIONS
+from pxe.module import MODULE
 from pxe.nodes import Node, Nodes, from_record
 from pxe.notes import Note, Recorder
 from pxe.ra import Advertiser
 from pxe.script import INITRD, KERNEL, BootScript
-from pxe.settings import from_mapping
+from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
 from pxe.windows import Windows
@@ -30,23 +32,22 @@ _EARLY_S = 0.5
 class PxeService(Service):
     """DHCP, TFTP, HTTP and router advertisements on one interface."""
 
-    name = "pxe"
+    module = MODULE
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._nodes = Nodes()
         self._windows = Windows()
         self._joined: dict[str, asyncio.Event] = {}
-        self._handlers = {mutation.name: mutation.handler for mutation in MUTATIONS}
         self._state: BootState | None = None
         self._script: BootScript | None = None
         self._link: Link | None = None
         self._http: HttpServer | None = None
         self._sockets: list[DhcpServer | TftpServer | Advertiser] = []
 
-    async def start(self, link: Link, settings: Mapping[str, Any]) -> None:
+    async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
         """Opens all sockets, or none: an error closes those that were open already."""
-        conf = from_mapping(settings)
+        conf = Settings.of(site, settings)
         recorder = Recorder(link, self._windows, self._clock)
         self._link = link
         self._script = BootScript(conf)
@@ -88,7 +89,7 @@ class PxeService(Service):
             self._nodes.put(from_record(node, record, self._running().settings.network))
         except InputError as error:
             self._nodes.remove(node)
-            self._running().recorder.note(Note(node, "service.bad-record", str(error), "error"))
+            self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
 
     async def node_removed(self, node: str) -> None:
         """Forgets the node and its window."""
@@ -103,21 +104,15 @@ class PxeService(Service):
         if values.get("boot") == "INIT" and node in self._joined:
             self._joined[node].set()
 
-    async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
-        """Hands over to the handler in pxe.mutations."""
-        handler = self._handlers.get(request.mutation)
-        if handler is None:
-            raise InputError(f"cannot carry out {request.mutation}: the boot service does not know it")
-        result: Mapping[str, str] = await handler(self, request)
-        return result
+    # For the handlers in pxe.calls.
 
-    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
-        """steps {"node"}: the present boot. stats {}: counters of packets and transfers, and the number of nodes."""
-        if method == "steps":
-            return self._windows.report(str(params["node"]), self._clock())
-        if method == "stats":
-            return {"nodes": len(self._nodes), **dict(sorted(self._running().recorder.counters.items()))}
-        raise KeyError(method)
+    def steps(self, node: str) -> dict[str, Any]:
+        """A node's present boot."""
+        return self._windows.report(node, self._clock())
+
+    def stats(self) -> dict[str, int]:
+        """The counters."""
+        return {"nodes": len(self._nodes), **dict(sorted(self._running().recorder.counters.items()))}
 
     def _running(self) -> BootState:
         if self._state is None:
@@ -169,7 +164,7 @@ class PxeService(Service):
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
         why = self._windows.why_stalled(request.node, request.timeout, self._clock())
-        self._running().recorder.note(Note(request.node, "boot.stalled", why, "warning"))
+        self._running().recorder.note(Note(request.node, events.STALLED, why))
         return why
 
 

@@ -1,18 +1,48 @@
-"""The settings of the boot service, checked once at start. ARCHITECTURE.md ("Records over the module API") lists them."""
+"""The settings of the boot service: its section of config.yaml, and that together with the head's own addresses."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.module import Site
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}")
+
+
+def ra_prefix(value: object) -> str | None:
+    """A prefix that nodes can make addresses of."""
+    if value is None:
+        return None
+    try:
+        network = ipaddress.IPv6Network(text(value))
+    except ValueError:
+        raise Mistake(f"{value!r} is not an IPv6 network", "such as fd99::/64") from None
+    if network.prefixlen != 64:
+        raise Mistake(f"{value} is not a /64", "only a /64 gives nodes addresses (RFC 4862)")
+    return str(network)
+
+
+class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Network boot. How long one boot may take is in the inventory (boot_timeout)."""
+
+    http_port: Annotated[int, Meta(ge=1, le=65535, description="TCP port of the web server for boot files.")] = 8080
+    tftp_port: Annotated[int, Meta(ge=1, le=65535, description="UDP port of TFTP.")] = 69
+    dhcp_port: Annotated[int, Meta(ge=1, le=65534, description="UDP port of DHCP; clients have the next one.")] = 67
+    lease_s: Annotated[int, Meta(ge=60, le=0x7FFFFFFF, description="Seconds that an address is leased for.")] = 3600
+    attempts: Annotated[int, Meta(ge=1, le=100, description="Boots that are tried before a node is quarantined.")] = 3
+    ipxe_dir: Annotated[str, Meta(min_length=1, description="Where undionly.kpxe and snponly.efi are.")] = "/usr/lib/ipxe"
+    ra_prefix: Annotated[str | None, Check(ra_prefix), Meta(
+        description="An IPv6 /64 to send router advertisements for, or null: iPXE waits 14 s where nobody sends any.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +64,21 @@ class Settings:
     sync_address: str
     ra_prefix: str | None
 
+    @classmethod
+    def of(cls, site: Site, boot: BootSettings) -> Settings:
+        """The head's addresses and the section, together. Raises InputError naming the first that cannot be used."""
+        if not _INTERFACE.fullmatch(site.interface):
+            raise InputError(f"cannot use setting interface: {site.interface!r} is not an interface name")
+        if not 8 <= site.prefix <= 30:
+            raise InputError(f"cannot use setting prefix: {site.prefix} is not a whole number from 8 to 30")
+        return cls(
+            interface=site.interface, address=_ipv4("address", site.address), prefix=site.prefix,
+            gateway=None if site.gateway is None else _ipv4("gateway", site.gateway),
+            dns=tuple(_ipv4("dns", server) for server in site.dns), http_port=boot.http_port, tftp_port=boot.tftp_port,
+            dhcp_port=boot.dhcp_port, lease_s=boot.lease_s, boot_dir=Path(site.data_dir) / "boot", ipxe_dir=Path(boot.ipxe_dir),
+            head_url=site.head_url, sync_address=site.sync_address, ra_prefix=boot.ra_prefix,
+        )
+
     @property
     def network(self) -> ipaddress.IPv4Network:
         """The subnet that the nodes are on."""
@@ -54,54 +99,4 @@ def _ipv4(name: str, value: Any) -> str:
     try:
         return str(ipaddress.IPv4Address(value))
     except ValueError:
-        raise InputError(f"cannot use setting pxe.{name}: {value!r} is not an IPv4 address") from None
-
-
-def _number(raw: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
-    value = raw.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(f"cannot use setting pxe.{name}: {value!r} is not a whole number from {low} to {high}")
-    return value
-
-
-def _text(raw: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = raw.get(name, default)
-    if not isinstance(value, str) or not value:
-        raise InputError(f"cannot use setting pxe.{name}: {'it is missing' if value is None else f'{value!r} is not a text'}")
-    return value
-
-
-def _ra_prefix(value: Any) -> str | None:
-    if value is None:
-        return None
-    try:
-        network = ipaddress.IPv6Network(value)
-    except ValueError:
-        raise InputError(f"cannot use setting pxe.ra_prefix: {value!r} is not an IPv6 network", hint="such as fd99::/64") from None
-    if network.prefixlen != 64:
-        raise InputError(f"cannot use setting pxe.ra_prefix: {value} is not a /64, and only a /64 gives nodes addresses (RFC 4862)")
-    return str(network)
-
-
-def from_mapping(raw: Mapping[str, Any]) -> Settings:
-    """Checks the settings that the head sent. Raises InputError naming the first one that cannot be used."""
-    interface = _text(raw, "interface")
-    if not _INTERFACE.fullmatch(interface):
-        raise InputError(f"cannot use setting pxe.interface: {interface!r} is not an interface name")
-    gateway = raw.get("gateway")
-    return Settings(
-        interface=interface,
-        address=_ipv4("address", raw.get("address")),
-        prefix=_number(raw, "prefix", 24, 8, 30),
-        gateway=None if gateway is None else _ipv4("gateway", gateway),
-        dns=tuple(_ipv4("dns", server) for server in raw.get("dns") or ()),
-        http_port=_number(raw, "http_port", 8080, 1, 65535),
-        tftp_port=_number(raw, "tftp_port", 69, 1, 65535),
-        dhcp_port=_number(raw, "dhcp_port", 67, 1, 65534),
-        lease_s=_number(raw, "lease_s", 3600, 60, 0x7FFFFFFF),
-        boot_dir=Path(_text(raw, "boot_dir")),
-        ipxe_dir=Path(_text(raw, "ipxe_dir", "/usr/lib/ipxe")),
-        head_url=_text(raw, "head_url"),
-        sync_address=_text(raw, "sync_address"),
-        ra_prefix=_ra_prefix(raw.get("ra_prefix")),
-    )
+        raise InputError(f"cannot use setting {name}: {value!r} is not an IPv4 address") from None

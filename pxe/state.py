@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from layercake.kraken.errors import Refused
+from pxe import events
 from pxe.nodes import Node, Nodes
 from pxe.notes import Note, Recorder
 from pxe.settings import Settings
@@ -38,7 +39,7 @@ class BootState:
         if window is None:
             self.recorder.counters["fetch.not-armed"] += 1
             text = "the node asks for boot files, but no boot is wanted now; refused"
-            self.recorder.note(Note(node.id, "boot.ignored", text, "info", {"ip": ip}, "fetch", _REFUSED_EVERY_S))
+            self.recorder.note(Note(node.id, events.IGNORED, text, None, {"ip": ip}, "fetch", _REFUSED_EVERY_S))
             raise Refused("cannot serve this node: no boot of it is wanted now")
         return node, window
 
@@ -49,7 +50,7 @@ class BootState:
     def ended(self, node: Node, step: Step, name: str, size: int, seconds: float) -> None:
         """A transfer to the node has ended, all of it."""
         data = {"file": name, "bytes": size, "seconds": round(seconds, 3)}
-        self.recorder.note(Note(node.id, step.value, f"sent {name}, {size} bytes in {seconds:.2f} s", data=data, step=step))
+        self.recorder.note(Note(node.id, step.kind, f"sent {name}, {size} bytes in {seconds:.2f} s", data=data, step=step))
 
     # The Gate of the TFTP server: boot programs only.
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layercake.kraken.errors import InputError
+from layercake.kraken.events import EventKind
+from pxe import events
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{8,256}")
 _STEPS_KEPT = 64
@@ -26,12 +28,17 @@ _PROLONGED_AT_MOST = 3.0
 class Step(enum.Enum):
     """What a node did on its way; the value is the kind of the event in its history."""
 
-    DISCOVER = "boot.discover-seen"
-    OFFER = "boot.offer-sent"
-    NBP = "boot.nbp-sent"
-    SCRIPT = "boot.script-sent"
-    KERNEL = "boot.kernel-sent"
-    INITRD = "boot.initrd-sent"
+    DISCOVER = events.DISCOVER_SEEN
+    OFFER = events.OFFER_SENT
+    NBP = events.NBP_SENT
+    SCRIPT = events.SCRIPT_SENT
+    KERNEL = events.KERNEL_SENT
+    INITRD = events.INITRD_SENT
+
+    @property
+    def kind(self) -> EventKind:
+        """The kind of its event."""
+        return self.value
 
     @property
     def label(self) -> str:
@@ -174,7 +181,7 @@ class Windows:
             "left_s": round(armed.until - now, 3) if armed else 0.0,
             "opened_s_ago": round(now - window.opened, 3) if window else None,
             "steps": [
-                {"kind": s.step.value if s.done else s.step.value.replace("-sent", "-started"), "text": s.text,
+                {"kind": s.step.kind.name if s.done else s.step.kind.name.replace("-sent", "-started"), "text": s.text,
                  "done": s.done, "age_s": round(now - s.at, 3), "data": dict(s.data)}
                 for s in (window.steps if window else ())
             ],

@@ -16,9 +16,10 @@ from typing import Any
 from headclient import HeadClient, HeadRunError
 from hostnode import HeadNamespace, HostNode
 
+from imageapi.settings import ImageSettings
 from layercake.head import pki
 from layercake.head import settings as head_settings
-from layercake.head.settings import ImageSettings, Settings, SyncSettings
+from layercake.head.settings import Settings, SyncSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 OVER = ("done", "failed", "aborted", "paused")
@@ -49,7 +50,7 @@ class HostSite(HeadClient):
         pki.create(self.data / "pki", address)
         (self.data / "boot").mkdir()
         settings = Settings(
-            interface="br0", address=address, socket=str(self.socket), sync=self._sync, images=self._store,
+            interface="br0", address=address, socket=str(self.socket), sync=self._sync, sections={"images": self._store},
         )
         head_settings.save(self.data, settings)
         self.start_head()

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import hmac
 import json
-import os
 import secrets
 from pathlib import Path
 
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import Role
 
 FILE_NAME = "tokens.json"
-
-
-class Role(enum.IntEnum):
-    """Each role may do what those before it may."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    ADMIN = 3
 
 
 def _digest(token: str) -> str:
@@ -53,7 +45,5 @@ def create(directory: Path) -> Path:
     """Makes an admin token: its digest goes to tokens.json, the token to admin.token (0600), whose path is returned."""
     token = secrets.token_urlsafe(32)
     for name, text in ((FILE_NAME, json.dumps({_digest(token): "admin"})), ("admin.token", token + "\n")):
-        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+        write_atomic(directory / name, text)
     return directory / "admin.token"

@@ -1,38 +1,91 @@
-"""The routes about what is behind images' names: what one pointed to, what is different between two, what nobody needs."""
+"""The routes of images: the store, what names pointed to, what is different between two, what nobody needs, rolling at once."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 from aiohttp import web
 
-from layercake.api.auth import Role
 from layercake.api.route import Route
-from layercake.head.operations import contents as imageviews
-from layercake.head.operations.operations import Operations
+from layercake.head.operations import Operations
+from layercake.head.views.images import image_view
+from layercake.moduleapi.module import Role
+
+
+class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A squashfs file on the head, to be added to the image store under a name. The fields from `depends` on are optional
+    parts of a container description, checked by imageapi.node.spec."""
+
+    path: str
+    name: str
+    systemd: bool = True
+    command: list[str] | None = None
+    env: dict[str, str] = {}
+    stop_timeout_s: float = 10.0
+    restart: Literal["on-failure", "never", "always"] = "on-failure"
+    depends: list[str] | None = None
+    health: dict[str, Any] | None = None
+    resources: dict[str, Any] | None = None
+    devices: list[str] | None = None
+    hooks: dict[str, Any] | None = None
+    mounts: list[dict[str, Any]] | None = None
+    workdir: str | None = None
+    namespaces: list[str] | None = None
+    hostname: str | None = None
+
+    def container(self) -> dict[str, Any]:
+        """The container part."""
+        return {k: v for k, v in msgspec.to_builtins(self).items() if k not in ("path", "name")}
+
+
+class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An image to roll to, in the place of `replace` or of all images of the nodes."""
+
+    range: str
+    image: str
+    replace: str | None = None
 
 
 class ImageRoutes:
     """The handlers, over one head."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-        self._head = operations.head
+    def __init__(self, ops: Operations) -> None:
+        self._ops = ops
 
     def table(self) -> tuple[Route, ...]:
-        """All routes about contents."""
-        view = Role.VIEWER
+        """The routes."""
+        view, operate, admin = Role.VIEWER, Role.OPERATOR, Role.ADMIN
         return (
+            Route("GET", "/v1/images", view, "The image store", self._images),
+            Route("POST", "/v1/images", admin, "Add an image from a file on the head", self._add, ImageRequest),
+            Route("DELETE", "/v1/images/{name}", admin, "Remove an image that no node wants", self._remove),
+            Route("POST", "/v1/images/roll", operate, "Move nodes to an image at once, with no gate", self._roll, RollRequest),
             Route("GET", "/v1/images/diff", view, "How two images differ: packages, files", self._diff, query=("a", "b")),
             Route("GET", "/v1/images/{name}/history", view, "What a name points to and pointed to, newest first", self._history),
-            Route("DELETE", "/v1/contents/unused", Role.OPERATOR, "Delete contents that no name, node or roll needs", self._prune),
+            Route("DELETE", "/v1/contents/unused", operate, "Delete contents that no name, node or roll needs", self._prune),
         )
 
+    async def _images(self, request: web.Request, body: None) -> Any:
+        return {"images": [image_view(i, self._ops.images.users(i)) for i in self._ops.head.images.list()]}
+
+    async def _add(self, request: web.Request, body: ImageRequest) -> Any:
+        image = await self._ops.images.add(Path(body.path), body.name, body.container())
+        return {"image": image_view(image, self._ops.images.users(image))}
+
+    async def _remove(self, request: web.Request, body: None) -> Any:
+        await self._ops.images.remove(request.match_info["name"])
+        return {}
+
+    async def _roll(self, request: web.Request, body: RollRequest) -> Any:
+        return await self._ops.rolls.at_once(body.range, body.image, body.replace)
+
     async def _diff(self, request: web.Request, body: None) -> Any:
-        return await imageviews.difference(self._head, request.query.get("a", ""), request.query.get("b", ""))
+        return await self._ops.images.difference(request.query.get("a", ""), request.query.get("b", ""))
 
     async def _prune(self, request: web.Request, body: None) -> Any:
-        return {"deleted": await imageviews.prune(self._head, self._operations.in_use())}
+        return {"deleted": await self._ops.images.prune()}
 
     async def _history(self, request: web.Request, body: None) -> Any:
-        return imageviews.history(self._head, request.match_info["name"])
+        return self._ops.images.history(request.match_info["name"])

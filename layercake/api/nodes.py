@@ -1,25 +1,37 @@
-"""What reaches into nodes: a log as it grows, a command. The answers go through as they come; the head keeps none of them."""
+"""The routes of nodes: how they are, what is wanted of them, and what reaches into them. Logs and commands' answers go through as
+they come; the head keeps none of them."""
 
 from __future__ import annotations
 
-import json
-import time
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
 
-from imageapi.node.spec import NAME
-from layercake.api.auth import Role
-from layercake.api.route import Route, number
-from layercake.head.operations.operations import Operations
-from layercake.head.state.store import Record
-from layercake.kraken.errors import InputError, LayercakeError
+from layercake.api.route import ROLE, Route, number
+from layercake.head.operations import Operations
+from layercake.head.views.events import event_view
+from layercake.head.views.explain import explain_text, explain_view
+from layercake.head.views.nodes import node_view
+from layercake.moduleapi.module import Role
 
-ROLE = web.RequestKey("role", Role)
-LAST_LINE = 200
-"""Bytes; the last line says how it ended and is short."""
-COMMAND_SHOWN = 200
+AT_ONCE = 200
+
+
+class RangeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes by range: names, `n[0-3]`, `@group`."""
+
+    range: str
+
+
+class StateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes that are wanted up or off. `force` includes BUSY ones, and switches off without waiting for their images."""
+
+    range: str
+    state: Literal["up", "off"]
+    force: bool = False
 
 
 class ExecRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,79 +42,74 @@ class ExecRequest(msgspec.Struct, forbid_unknown_fields=True):
     timeout_s: float = 60.0
 
 
+async def _send(request: web.Request, kind: str, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": kind, "Cache-Control": "no-store"})
+    await response.prepare(request)
+    async for piece in pieces:
+        await response.write(piece)
+    return response
+
+
 class NodeRoutes:
     """The handlers, over one head."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._head = operations.head
+    def __init__(self, ops: Operations) -> None:
+        self._ops = ops
+        self._head = ops.head
 
     def table(self) -> tuple[Route, ...]:
         """The routes."""
+        view, operate = Role.VIEWER, Role.OPERATOR
         return (
-            Route("GET", "/v1/nodes/{name}/follow", Role.OPERATOR, "A container's log, as it grows", self._follow,
+            Route("GET", "/v1/nodes", view, "Nodes, all or by range", self._nodes, query=("range",)),
+            Route("GET", "/v1/nodes/{name}", view, "One node and its history", self._node),
+            Route("GET", "/v1/nodes/{name}/explain", view, "Where a node is, what blocks it, what was tried", self._explain),
+            Route("GET", "/v1/nodes/{name}/logs", operate, "A container's log", self._logs, query=("container", "lines")),
+            Route("GET", "/v1/nodes/{name}/follow", operate, "A container's log, as it grows", self._follow,
                   query=("container", "lines")),
-            Route("POST", "/v1/nodes/{name}/exec", Role.OPERATOR, "Run a command on a node or in a container", self._exec,
-                  ExecRequest),
+            Route("POST", "/v1/nodes/{name}/exec", operate, "Run a command on a node or in a container", self._exec, ExecRequest),
+            Route("POST", "/v1/nodes/clear", operate, "Take nodes out of quarantine", self._clear, RangeRequest),
+            Route("POST", "/v1/nodes/state", operate, "Want nodes up or off", self._state, StateRequest),
         )
 
-    def _container(self, record: Record, name: str) -> str:
-        if not name and record.wanted:
-            name = record.wanted[0].name
-        if not name:
-            raise InputError(f"cannot find a container on {record.name}: no image is wanted there")
-        if not NAME.fullmatch(name):
-            raise InputError(f"cannot find container {name[:80]!r}: that is no image's name")
-        return name
+    async def _nodes(self, request: web.Request, body: None) -> Any:
+        wanted, store = request.query.get("range", ""), self._head.store
+        records = self._ops.nodes.select(wanted) if wanted else [store.named(n) for n in store.names]
+        found = []
+        for count, record in enumerate(records, 1):
+            found.append(node_view(record, self._head.clock(), self._head.table))
+            if count % AT_ONCE == 0:
+                await asyncio.sleep(0)  # thousands of nodes must not keep everybody else waiting
+        return {"nodes": found, "variables": [v.name for v in self._head.table.variables]}
+
+    async def _node(self, request: web.Request, body: None) -> Any:
+        record = self._head.store.named(request.match_info["name"])
+        return {"node": node_view(record, self._head.clock(), self._head.table), "history": [event_view(e) for e in record.history]}
+
+    async def _explain(self, request: web.Request, body: None) -> Any:
+        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock())
+        return {"explanation": explanation, "text": explain_text(explanation)}
+
+    async def _logs(self, request: web.Request, body: None) -> Any:
+        name, container = request.match_info["name"], request.query.get("container", "")
+        return {"text": await self._ops.nodes.logs(name, container, number(request, "lines", 200))}
 
     async def _follow(self, request: web.Request, body: None) -> Any:
-        record = self._head.store.named(request.match_info["name"])
-        container = self._container(record, request.query.get("container", ""))
-        query = {"lines": str(number(request, "lines", 200)), "follow": "1"}
-        async with self._head.node_link.open(record, "GET", f"/v1/containers/{container}/log", query=query) as answer:
-            response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"})
-            await response.prepare(request)
-            async for data in answer.content.iter_any():
-                await response.write(data)
+        lines, container = number(request, "lines", 200), request.query.get("container", "")
+        async with self._ops.nodes.follow(request.match_info["name"], container, lines) as pieces:
+            response = await _send(request, "text/plain; charset=utf-8", pieces)
             await response.write_eof()
         return response
 
     async def _exec(self, request: web.Request, body: ExecRequest) -> Any:
-        record = self._head.store.named(request.match_info["name"])
-        if not body.command:
-            raise InputError("cannot run a command: none is given")
         who = f"{request[ROLE].name.lower()} at {request.remote}" if request.remote else "this machine's administrator"
-        where = f"in {body.container}" if body.container else "on the node"
-        shown = " ".join(body.command)[:COMMAND_SHOWN]
-        data = {"by": who, "container": body.container}
-        asked = {"command": body.command, "container": body.container, "timeout_s": body.timeout_s}
-        since, ended = time.monotonic(), "cut off"
-        self._head.store.event(record, "node.exec", f"{who} runs {where}: {shown}", data=data)
-        try:
-            async with self._head.node_link.open(record, "POST", "/v1/exec", body=asked) as answer:
-                response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
-                await response.prepare(request)
-                rest = b""
-                async for part in answer.content.iter_any():
-                    await response.write(part)
-                    rest = (rest + part)[-LAST_LINE:]
-                ended = _ended(rest)
-                await response.write_eof()
-        except LayercakeError as error:
-            ended = str(error)
-            raise
-        finally:
-            seconds = round(time.monotonic() - since, 1)
-            self._head.store.event(record, "node.exec-ended", f"after {seconds:.1f} s, {ended}: {shown}",
-                                   data={**data, "seconds": seconds})
+        async with self._ops.nodes.execute(request.match_info["name"], body.command, body.container, body.timeout_s, who) as pieces:
+            response = await _send(request, "application/x-ndjson", pieces)
+        await response.write_eof()  # after the end is in the node's history
         return response
 
+    async def _clear(self, request: web.Request, body: RangeRequest) -> Any:
+        return {"nodes": await self._ops.nodes.clear(body.range)}
 
-def _ended(lines: bytes) -> str:
-    """How a command ended, by the last line of its answer; never what it said."""
-    try:
-        last = json.loads(lines.rstrip(b"\n").rpartition(b"\n")[2])
-    except ValueError:
-        return "cut off"
-    if isinstance(last, dict) and isinstance(last.get("exit"), int):
-        return f"exit status {last['exit']}"
-    return "killed after its time" if isinstance(last, dict) and "error" in last else "cut off"
+    async def _state(self, request: web.Request, body: StateRequest) -> Any:
+        return {"nodes": await self._ops.nodes.set_state(body.range, body.state, body.force)}

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from aiohttp import web
 
-from layercake.api import messages
-from layercake.api.auth import Role
 from layercake.api.route import Route, number
-from layercake.head.operations.operations import Operations
+from layercake.head.operations import Operations
 from layercake.head.operations.rolls import Ask, said_by
 from layercake.head.views.rolls import SHOWS, roll_view
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, NotFound
+from layercake.moduleapi.module import Role
+
+
+class RollStart(msgspec.Struct, forbid_unknown_fields=True):
+    """A roll in batches: the new content is staged on every node first, each batch has to pass its gate.
+
+    `batch` and `max_unavailable` are a number of nodes or a share of a stage ("10%"); empty means all at once. `canary` nodes go
+    first, alone. A node passes the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
+    inventory, in order; the last may be "all". `by` says who asks.
+    """
+
+    range: str
+    image: str
+    replace: str | None = None
+    batch: str = ""
+    max_unavailable: str = ""
+    canary: int = 0
+    health_timeout_s: float = 5.0
+    on_failure: Literal["rollback", "pause"] = "rollback"
+    on_stage_failure: Literal["skip", "fail"] = "skip"
+    stages: list[str] = []
+    by: str = ""
+
+
+class RollOrder(msgspec.Struct, forbid_unknown_fields=True):
+    """An order to a roll. `by` says who gives it."""
+
+    by: str = ""
 
 
 class RollRoutes:
@@ -24,8 +51,8 @@ class RollRoutes:
 
     def table(self) -> tuple[Route, ...]:
         """All routes of rolls."""
-        view, operate, order = Role.VIEWER, Role.OPERATOR, messages.RollOrder
-        begin = messages.RollStart
+        view, operate, order = Role.VIEWER, Role.OPERATOR, RollOrder
+        begin = RollStart
         return (
             Route("POST", "/v1/rolls", operate, "Roll nodes to an image, in batches with gates", self._start, begin),
             Route("GET", "/v1/rolls", view, "The rolls, newest first, without their nodes", self._list, query=("limit",)),
@@ -35,12 +62,12 @@ class RollRoutes:
             Route("POST", "/v1/rolls/{id}/abort", operate, "End a roll; nodes that have switched stay", self._abort, order),
         )
 
-    async def _start(self, request: web.Request, body: messages.RollStart) -> Any:
+    async def _start(self, request: web.Request, body: RollStart) -> Any:
         ask = Ask(
             body.image, body.replace, body.batch, body.max_unavailable, body.canary, body.health_timeout_s, body.on_failure,
             body.on_stage_failure, tuple(body.stages), body.by,
         )
-        return {"roll": roll_view(await self._ops.start_roll(body.range, ask), self._head.store, "none")}
+        return {"roll": roll_view(await self._ops.rolls.start(body.range, ask), self._head.store, "none")}
 
     async def _list(self, request: web.Request, body: None) -> Any:
         limit = max(1, number(request, "limit", 20))
@@ -52,16 +79,16 @@ class RollRoutes:
             raise InputError(f"cannot show nodes {nodes[:40]!r}: it is one of {', '.join(SHOWS)}")
         return {"roll": roll_view(self._head.rolls.get(_id(request)), self._head.store, nodes)}
 
-    async def _pause(self, request: web.Request, body: messages.RollOrder) -> Any:
+    async def _pause(self, request: web.Request, body: RollOrder) -> Any:
         return await self._order(request, "pause", body)
 
-    async def _resume(self, request: web.Request, body: messages.RollOrder) -> Any:
+    async def _resume(self, request: web.Request, body: RollOrder) -> Any:
         return await self._order(request, "resume", body)
 
-    async def _abort(self, request: web.Request, body: messages.RollOrder) -> Any:
+    async def _abort(self, request: web.Request, body: RollOrder) -> Any:
         return await self._order(request, "abort", body)
 
-    async def _order(self, request: web.Request, what: str, body: messages.RollOrder) -> Any:
+    async def _order(self, request: web.Request, what: str, body: RollOrder) -> Any:
         roll = await self._head.rolls.order(_id(request), what, said_by(body.by))
         return {"roll": roll_view(roll, self._head.store, "none")}
 
@@ -69,5 +96,5 @@ class RollRoutes:
 def _id(request: web.Request) -> int:
     text = request.match_info["id"]
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InputError(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
+        raise NotFound(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
     return int(text)

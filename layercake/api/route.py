@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.auth import Role
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import Role
 
+ROLE = web.RequestKey("role", Role)
+"""Where a request has the role of who asks."""
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
 
 

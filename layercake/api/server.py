@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -12,33 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
-from layercake.api.auth import FILE_NAME, Role, Tokens
-from layercake.api.nodes import ROLE
+from layercake.api.auth import FILE_NAME, Tokens
 from layercake.api.openapi import document
-from layercake.api.route import Route
-from layercake.api.routes import Routes
+from layercake.api.route import ROLE, Route
+from layercake.api.table import routes
 from layercake.head.head import Head
-from layercake.head.operations.operations import Operations
-from layercake.head.state.store import Event
-from layercake.head.views.nodes import event_view
+from layercake.head.operations import Operations
 from layercake.inventory.problems import InventoryErrors
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+from layercake.moduleapi.module import Role
 
 log = logging.getLogger("layercake.api")
-BATCH_S = 0.05
-_BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it is cut off
-_STATUS = ((Refused, 403), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
+_STATUS = ((Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
 
 
-def _error(request: web.Request, error: LayercakeError) -> web.Response:
+def _error(error: LayercakeError) -> web.Response:
     body: dict[str, Any] = {"error": error.message, "hint": error.hint}
     status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
     if isinstance(error, InventoryErrors):
-        status, body["problems"] = 422, [p.to_record() for p in error.problems]
-    elif isinstance(error, InputError) and (error.message.startswith("cannot find") or request.method == "DELETE"):
-        status = 404
+        body["problems"] = [p.to_record() for p in error.problems]
     return web.json_response(body, status=status)
 
 
@@ -47,7 +40,7 @@ class Api:
 
     def __init__(self, head: Head) -> None:
         self._head = head
-        self._routes = Routes(Operations(head)).table()
+        self._routes = routes(Operations(head))
         self._tokens = Tokens(head.data_dir / FILE_NAME)
         self._document = json.dumps(document(self._routes))
         self._runners: list[web.AppRunner] = []
@@ -87,7 +80,6 @@ class Api:
     def _app(self, *, local: bool) -> web.Application:
         app = web.Application(client_max_size=32 << 20)
         app.router.add_get("/v1/openapi.json", self._openapi)
-        app.router.add_get("/v1/events/ws", self._guard(local, Role.VIEWER, self._websocket))
         for route in self._routes:
             app.router.add_route(route.method, route.path, self._guard(local, route.role, self._plain(route)))
         if not local:
@@ -110,7 +102,7 @@ class Api:
                 response: web.StreamResponse = await handler(request)
                 return response
             except LayercakeError as error:
-                return _error(request, error)
+                return _error(error)
             except (web.HTTPException, asyncio.CancelledError, ConnectionError):
                 raise
             except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on
@@ -133,44 +125,3 @@ class Api:
             )
 
         return handler
-
-    async def _websocket(self, request: web.Request) -> web.StreamResponse:
-        """Sends events in batches, filtered by node and by kind."""
-        node, kind = request.query.get("node", ""), request.query.get("kind", "")
-        socket = web.WebSocketResponse(heartbeat=20.0)
-        await socket.prepare(request)
-        pending: list[Event] = []
-        arrived = asyncio.Event()
-
-        def listener(event: Event) -> None:
-            if (not node or event.node == node) and event.kind.startswith(kind) and len(pending) <= _BACKLOG:
-                pending.append(event)
-                arrived.set()
-
-        stop = self._head.store.listen(listener)
-        sender = asyncio.create_task(_send_batches(socket, pending, arrived))
-        try:
-            async for message in socket:
-                if message.type is WSMsgType.ERROR:
-                    break
-        finally:
-            stop()
-            sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sender
-        return socket
-
-
-async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event) -> None:
-    while not socket.closed:
-        await arrived.wait()
-        await asyncio.sleep(BATCH_S)
-        arrived.clear()
-        if len(pending) > _BACKLOG:
-            await socket.close(message=b"too far behind")
-            return
-        batch, pending[:] = list(pending), []
-        try:
-            await socket.send_str(msgspec.json.encode({"events": [event_view(e) for e in batch]}).decode())
-        except ConnectionError:
-            return

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from layercake.inventory.problems import InventoryErrors, Problem
-from layercake.inventory.secrets import SecretRef, resolve
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.moduleapi.secrets import SecretRef, resolve
 
 DEFAULT_SOCKET = "/run/layercake/api.sock"
 REQUEST_S = 60.0

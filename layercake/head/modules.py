@@ -1,49 +1,37 @@
-"""Every module of the appliance, listed once and by hand: what there is, and who carries which mutation out."""
+"""The modules of the appliance, each named once, here. What a module is stands in layercake/moduleapi/module.py.
+
+Each of these has a file that ends in MODULE. Nothing else in layercake.head, layercake.api and layercake.cli knows one by its name;
+tests/contract holds them to it. A site's own modules are named in config.yaml (head/hosting/declared.py).
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
+import functools
+import importlib
 
-import imageapi.mutations
-import powerman.mutations
-import pxe.mutations
-from layercake.head import mutations as head_mutations
-from layercake.kraken.mutation import Mutation
-from layercake.kraken.variables import Variable
+from layercake.head.hosting.table import Table
+from layercake.moduleapi.module import Module
 
-SERVICES = ("pxe", "powerman", "imageapi")
-
-VARIABLES: tuple[Variable, ...] = (
-    *powerman.mutations.VARIABLES,
-    *pxe.mutations.VARIABLES,
-    *head_mutations.VARIABLES,
-    *imageapi.mutations.VARIABLES,
-)
-
-MUTATIONS: tuple[Mutation, ...] = (
-    *powerman.mutations.MUTATIONS,
-    *pxe.mutations.MUTATIONS,
-    *head_mutations.MUTATIONS,
-    *imageapi.mutations.MUTATIONS,
+BUILT_IN = (
+    "powerman.module",
+    "pxe.module",
+    "layercake.head.module",
+    "imageapi.module",
 )
 
 
-def _owners(service: str, mutations: Iterable[Mutation]) -> dict[str, str]:
-    return {m.name: service for m in mutations}
+@functools.cache
+def built_in() -> tuple[Module, ...]:
+    """The modules of the appliance."""
+    return tuple(importlib.import_module(name).MODULE for name in BUILT_IN)
 
 
-# The service that carries a mutation out; "" is the head itself, which waits for what it will see.
-OWNER: dict[str, str] = {
-    **_owners("powerman", powerman.mutations.MUTATIONS),
-    **_owners("pxe", pxe.mutations.MUTATIONS),
-    **_owners("", head_mutations.MUTATIONS),
-    **_owners("", imageapi.mutations.MUTATIONS),
-}
+def references() -> dict[str, str]:
+    """Where the process of each finds its module: {name: "package.module:MODULE"}."""
+    return {module.name: f"{name}:MODULE" for name, module in zip(BUILT_IN, built_in(), strict=True)}
 
 
-def configured(boot_timeout: float, boot_attempts: int) -> tuple[Mutation, ...]:
-    """The mutations with how long a boot may take (seconds) and how often it is tried."""
-    return tuple(
-        dataclasses.replace(m, timeout=boot_timeout, retries=boot_attempts) if m.name == "boot-wait" else m for m in MUTATIONS
-    )
+@functools.cache
+def standard() -> Table:
+    """The table of the appliance's own modules, as they are without any settings: for drawings, the reference, and tests."""
+    return Table(built_in())

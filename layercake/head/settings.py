@@ -1,145 +1,121 @@
-"""The head's settings: one YAML file in the data directory, written by `layercake init`, checked when the head starts."""
+"""The head's settings: one YAML file in the data directory, written by `layercake init`, checked when the head starts.
+
+Each module has a section of its own, read by the module's own struct; `modules` names the site's own modules and holds theirs.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from imageapi.node.rbd import NAME
+from layercake.head import modules
+from layercake.head.hosting.declared import SiteModule
+from layercake.inventory import structs
+from layercake.inventory.problems import Problems
+from layercake.inventory.yaml_marks import Table
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.module import Module, Site
 
 FILE_NAME = "config.yaml"
 
 
+def ipv4(value: object) -> str:
+    """An IPv4 address of this machine's network."""
+    word = text(value)
+    try:
+        return str(ipaddress.IPv4Address(word))
+    except ValueError:
+        raise Mistake(f"{word!r} is not an IPv4 address") from None
+
+
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State sync. Seconds; a node is lost when nothing came from it for `dead_s`."""
+    """State sync. A node is lost when nothing came from it for `dead_s`, which is above `hello_s`."""
 
-    port: int = 31415
-    hello_s: float = 5.0
-    dead_s: float = 15.0
-    probe_s: float = 3.0
-
-
-class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Network boot. `attempts` boots are tried before a node is quarantined; how long one may take is in the inventory."""
-
-    http_port: int = 8080
-    tftp_port: int = 69
-    dhcp_port: int = 67
-    lease_s: int = 3600
-    attempts: int = 3
-    ipxe_dir: str = "/usr/lib/ipxe"
-    ra_prefix: str | None = None
-
-
-class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """BMCs: each is read every `poll_s` seconds; `workers` operations run at once."""
-
-    poll_s: float = 30.0
-    workers: int = 16
-
-
-class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The image store, and its HTTP server.
-
-    `store` is "file" (in the data directory) or "rbd": an existing Ceph cluster by its `conf`, a `keyring` with the head's
-    client (the first in it, or `user`) and a `pool`. Nodes get the key in `node_keyring`; without it, the head asks the
-    cluster for one, which its own client must be allowed to.
-    """
-
-    http_port: int = 8081
-    store: Literal["file", "rbd"] = "file"
-    conf: str = ""
-    keyring: str = ""
-    pool: str = ""
-    user: str = ""
-    node_keyring: str = ""
+    port: Annotated[int, Meta(ge=0, le=65535, description="UDP port that the nodes speak to.")] = 31415
+    hello_s: Annotated[float, Meta(gt=0, description="Seconds between two HELLOs of a node.")] = 5.0
+    dead_s: Annotated[float, Meta(
+        gt=0, description="Seconds of silence after which a node is lost; three times hello_s is usual.")] = 15.0
+    probe_s: Annotated[float, Meta(gt=0, description="Seconds that a node has to answer when something speaks against it.")] = 3.0
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Slurm whose nodes are ours, by the same names: its slurm.conf on this machine, "" for none. With `drain`, rolls drain a
-    node before its switch and resume it afterwards; Slurm is asked every `poll_s` seconds while there is a roll."""
+    """A Slurm whose nodes are ours, by the same names."""
 
-    conf: str = ""
-    drain: bool = True
-    poll_s: float = 2.0
+    conf: Annotated[str, Meta(description="Its slurm.conf on this machine; empty for none.")] = ""
+    drain: Annotated[bool, Meta(description="Whether rolls drain a node before its switch and resume it afterwards.")] = True
+    poll_s: Annotated[float, Meta(gt=0, description="Seconds between two looks at Slurm while there is a roll.")] = 2.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of the head."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of the head. `sections` are the modules' structs (or plain mappings, before they were read), by section."""
 
-    interface: str
-    address: str
-    prefix: int = 24
-    gateway: str | None = None
-    dns: list[str] = []
-    api_port: int = 8443
-    api_listen: str | None = None  # the address that the TLS API listens on; `address` when not given
-    socket: str = "/run/layercake/api.sock"
-    sync: SyncSettings = SyncSettings()
-    boot: BootSettings = BootSettings()
-    power: PowerSettings = PowerSettings()
-    images: ImageSettings = ImageSettings()
-    slurm: SlurmSettings = SlurmSettings()
+    interface: Annotated[str, Meta(min_length=1, description="The network interface that the nodes are on.")]
+    address: Annotated[str, Check(ipv4), Meta(description="The head's address there.")]
+    prefix: Annotated[int, Meta(ge=8, le=30, description="The length of that network's prefix.")] = 24
+    gateway: Annotated[str | None, Check(lambda value: value if value is None else ipv4(value)),
+                       Meta(description="The nodes' default gateway, or null.")] = None
+    dns: Annotated[list[str], Meta(description="The nodes' DNS servers.")] = []
+    api_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")] = 8443
+    api_listen: Annotated[str | None, Meta(description="The address that the API listens on; `address` if not given.")] = None
+    socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
+    sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
+    slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
+    modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
+    sections: dict[str, Any] = {}
 
     @property
     def head_url(self) -> str:
         """Where nodes reach the head."""
         return f"https://{self.address}:{self.api_port}"
 
-    def for_pxe(self, data_dir: Path) -> dict[str, Any]:
-        """The boot service's settings (ARCHITECTURE.md, "Records over the module API")."""
-        boot = self.boot
-        return {
-            "interface": self.interface, "address": self.address, "prefix": self.prefix, "gateway": self.gateway,
-            "dns": self.dns,
-            "http_port": boot.http_port,
-            "tftp_port": boot.tftp_port, "dhcp_port": boot.dhcp_port, "lease_s": boot.lease_s,
-            "boot_dir": str(data_dir / "boot"), "ipxe_dir": boot.ipxe_dir, "head_url": self.head_url,
-            "sync_address": f"{self.address}:{self.sync.port}", "ra_prefix": boot.ra_prefix,
-        }
+    def site(self, data_dir: Path) -> Site:
+        """What every module's process is told of the head."""
+        return Site(interface=self.interface, address=self.address, prefix=self.prefix, gateway=self.gateway, dns=self.dns,
+                    head_url=self.head_url, sync_address=f"{self.address}:{self.sync.port}", data_dir=str(data_dir))
 
-    def for_powerman(self) -> dict[str, Any]:
-        """The power service's settings."""
-        return {"poll_s": self.power.poll_s, "workers": self.power.workers}
-
-    def for_imageapi(self, data_dir: Path) -> dict[str, Any]:
-        """The image service's settings."""
-        return {"address": self.address, "http_port": self.images.http_port, "image_dir": str(data_dir / "images")}
+    def of(self, module: Module) -> Any:
+        """A module's settings."""
+        found = self.sections.get(module.section)
+        return module.settings() if found is None else msgspec.convert(found, module.settings)
 
 
-def _check(settings: Settings, where: Path) -> None:
-    for what, value in (("address", settings.address), ("gateway", settings.gateway)):
-        if value is not None:
+def _sections(root: Table, problems: Problems) -> dict[str, Any]:
+    """The sections of the built-in modules."""
+    found = {}
+    for module in modules.built_in():
+        entry = root.entries.get(module.section)
+        if not module.section or entry is None:
+            continue
+        made = structs.read(entry.value, module.settings, problems, module.section)
+        if made is not None and module.check is not None:
             try:
-                ipaddress.IPv4Address(value)
-            except ValueError:
-                raise InputError(f"cannot use {where}: {what} {value!r} is not an IPv4 address") from None
-    images = settings.images
-    missing = [name for name in ("conf", "keyring", "pool") if not getattr(images, name)]
-    if images.store == "rbd" and missing:
-        raise InputError(f"cannot use {where}: images.store is rbd, and {', '.join(f'images.{m}' for m in missing)} is not given",
-                         hint="the cluster's ceph.conf, the head's keyring, and the name of the pool for images")
-    if images.store == "rbd" and not NAME.fullmatch(images.pool):
-        raise InputError(f"cannot use {where}: images.pool {images.pool!r} is not letters, digits, dots and dashes")
-    if not 0 < settings.sync.hello_s < settings.sync.dead_s:
-        raise InputError(f"cannot use {where}: sync.dead_s must be above sync.hello_s", hint="three times hello_s is usual")
+                module.check(made)
+            except Mistake as mistake:
+                problems.add(entry.value.mark, mistake.message, mistake.hint)
+        found[module.section] = made
+    return found
 
 
 def load(data_dir: Path) -> Settings:
-    """Reads the settings. Raises InputError with file and reason."""
+    """Reads the settings. Raises InventoryErrors with every mistake and its line, or InputError."""
     path = data_dir / FILE_NAME
-    try:
-        settings = msgspec.yaml.decode(path.read_bytes(), type=Settings)
-    except FileNotFoundError:
-        raise InputError(f"cannot read {path}: there is no such file", hint="run `layercake init` first") from None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    _check(settings, path)
-    return settings
+    root, problems = structs.read_file(path, "settings", "run `layercake init` first")
+    names = {m.section for m in modules.built_in() if m.section}
+    own = structs.read(root, Settings, problems, beside=names)
+    sections = _sections(root, problems)
+    if own is not None and not own.sync.hello_s < own.sync.dead_s:
+        mark = root.entries["sync"].value.mark if "sync" in root.entries else root.mark
+        problems.add(mark, "sync.dead_s must be above sync.hello_s", "three times hello_s is usual")
+    problems.raise_if_any()
+    if own is None:
+        raise InputError(f"cannot read {path}: it cannot be used")
+    return msgspec.structs.replace(own, sections=sections)
 
 
 def save(data_dir: Path, settings: Settings) -> None:
@@ -147,4 +123,5 @@ def save(data_dir: Path, settings: Settings) -> None:
     path = data_dir / FILE_NAME
     path.touch(mode=0o600)
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"
-    path.write_bytes(comment + msgspec.yaml.encode(settings))
+    plain: Mapping[str, Any] = msgspec.to_builtins(settings)
+    path.write_bytes(comment + msgspec.yaml.encode({**{k: v for k, v in plain.items() if k != "sections"}, **plain["sections"]}))

@@ -20,7 +20,7 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node's change. `fields` is {field: (old, new)} with JSON-ready values; a bmc's fields are "bmc.address" and so on.
+    """One node's change. `fields` is {field: (old, new)} with JSON-ready values; fields in a mapping are "bmc.address" and so on.
     For an added node the old values are None, for a removed one the new ones; empty fields are left out."""
 
     node: str
@@ -84,9 +84,10 @@ def show_value(value: Any) -> str:
 
 def _flat(node: Node) -> dict[str, Any]:
     record = node.to_record()
-    bmc = record.pop("bmc")
     del record["id"], record["name"]  # the id follows from the name, and the name is the change's own
-    return {**record, **({f"bmc.{k}": v for k, v in bmc.items()} if bmc else {})}
+    for key in [part.KEY for part in node.parts.values() if part.KEY]:
+        record |= {f"{key}.{k}": v for k, v in record.pop(key).items()}
+    return record
 
 
 def _empty(value: Any) -> bool:

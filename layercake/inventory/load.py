@@ -6,7 +6,7 @@
       n0: {groups: [ipmi], mac: "52:54:00:00:00:01", ip: 10.99.0.50, bmc: {address: 10.98.1.10}}
       c[00-15]: {mac: "52:54:00:00:01:00+", ip: 10.99.1.0+, groups: [ipmi], bmc: {address: 10.98.2.0+}}
 
-A bmc is merged key by key; every other value replaces the one before. All mistakes are reported at once.
+A mapping of a module (bmc) is merged key by key; every other value replaces the one before. All mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -15,19 +15,25 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from layercake.inventory import fields, ranges, schema
-from layercake.inventory.fields import Mistake
-from layercake.inventory.problems import Mark, Problems, nearest, show
-from layercake.inventory.schema import Bmc, Inventory, Node
+from layercake.inventory.problems import Mark, Problems
+from layercake.inventory.rules import Keys
+from layercake.inventory.schema import Inventory, Node
 from layercake.inventory.sections import Field, Reader, Section
 from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import Mistake, nearest, show
+from layercake.moduleapi.module import NodePart, Part
 
 TOP = ("defaults", "groups", "nodes")
 
 
-def load(source: str | Path, file: str = "", known_images: Collection[str] | None = None) -> Inventory:
-    """The inventory in a text, or in the file at a Path. `file` is the name used in messages.
+def load(
+    source: str | Path, file: str = "", known_images: Collection[str] | None = None, *, parts: Mapping[str, Part],
+) -> Inventory:
+    """The inventory in a text, or in the file at a Path. `file` is the name used in messages, `parts` are the modules' parts.
 
     With `known_images`, an image that is not among them is a mistake. Raises InventoryErrors (an InputError) with
     every mistake found, and InputError when the file cannot be read. No secret is read here.
@@ -38,7 +44,7 @@ def load(source: str | Path, file: str = "", known_images: Collection[str] | Non
     problems = Problems(file or "inventory")
     root = parse(source, problems)
     if isinstance(root, Table):
-        inventory = _Loader(problems, root, known_images).inventory()
+        inventory = _Loader(problems, root, known_images, parts).inventory()
         problems.raise_if_any()
         return inventory
     if root is not None and not (isinstance(root, Scalar) and root.value is None):
@@ -60,14 +66,16 @@ def read(path: Path) -> str:
 class _Loader:
     """One reading of one inventory."""
 
-    def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None) -> None:
+    def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part]) -> None:
         self._problems = problems
         self._root = root
         self._nodes: dict[str, Node] = {}
         self._declared = 0
         self._seen: dict[tuple[str, object], tuple[str, Mark]] = {}
         groups = self._table("groups")
-        self._reader = Reader(problems, groups, known_images)
+        self._parts = parts
+        self._keys = Keys.of(parts)
+        self._reader = Reader(problems, self._keys, groups, known_images)
         self._defaults = Section(root.mark)
         self._groups: dict[str, Section] = {}
         for name, entry in groups.items():
@@ -111,8 +119,8 @@ class _Loader:
         except Mistake as mistake:
             self._problems.add(entry.key_mark, mistake.message, mistake.hint)
             return
-        except InputError as error:
-            self._problems.add(entry.key_mark, error.message.replace("cannot use node range", "bad node range", 1), error.hint)
+        except ranges.BadRange as error:
+            self._problems.add(entry.key_mark, f"bad node range: {error.reason}", error.hint)
             return
         self._declared += len(names)
         if self._declared > ranges.MAX_NODES:
@@ -132,13 +140,14 @@ class _Loader:
         above = [self._defaults, *(self._groups[group] for group in group_names)]
         for layer, values in [*((layer, layer.shared) for layer in above), (section, own)]:
             broken |= layer.broken
-            if "bmc" in values:  # `bmc: null`, the only form without keys: this node has none
-                merged = {k: v for k, v in merged.items() if not k.startswith("bmc.")}
+            for key in self._keys.nested.keys() & values.keys():  # `bmc: null`: this node has none
+                merged = {k: v for k, v in merged.items() if not k.startswith(f"{key}.")}
             merged.update(values)
         for key in ("mac", "ip"):
             if key not in merged and key not in broken:
                 self._problems.add(section.mark, f"node {label} has no {key}", "it cannot be booted without")
-        bmc = self._bmc(name, label, section.mark, merged, broken)
+        found = {module: made for module, part in self._parts.items()
+                 if (made := self._part(part, name, label, section.mark, merged, broken)) is not None}
         for key in ("mac", "ip"):
             if key in merged:
                 values_ = merged[key].value if key == "mac" else (merged[key].value,)
@@ -151,36 +160,38 @@ class _Loader:
         if {"mac", "ip"} <= merged.keys():
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
-                console=_value(merged, "console", "ttyS0"), kernel_args=_value(merged, "kernel_args", ""),
-                state=_value(merged, "state", "up"), images=_value(merged, "images", ()), bmc=bmc,
-                boot_timeout=_value(merged, "boot_timeout", schema.DEFAULT_BOOT_TIMEOUT), groups=group_names,
+                state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names, parts=found,
             )
 
-    def _bmc(self, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str]) -> Bmc | None:
-        given = {key.removeprefix("bmc."): found for key, found in merged.items() if key.startswith("bmc.")}
-        if not given:
+    def _part(
+        self, part: Part, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],
+    ) -> NodePart | None:
+        """A module's part of a node, None if it has none or a mistake was found in it."""
+        prefix = f"{part.key}." if part.key else ""
+        rules = self._keys.nested[part.key] if part.key else self._keys.own
+        given = {f.name: merged[prefix + f.name] for f in msgspec.structs.fields(part.struct) if prefix + f.name in merged}
+        if part.key and not given:
             return None
-        for key in ("driver", "address"):
-            if key not in given and f"bmc.{key}" not in broken:
-                hint = "ipmi or redfish" if key == "driver" else "each node has a BMC address of its own; bmc: null for none"
-                self._problems.add(mark, f"node {label}: its bmc has no {key}", hint)
-        if "driver" not in given or "address" not in given or "bmc.port" in broken:
+        required = [f.name for f in msgspec.structs.fields(part.struct) if f.required and f.name not in given]
+        for key in required:
+            if prefix + key not in broken:
+                what = f"node {label}: its {part.key} has no {key}" if part.key else f"node {label} has no {key}"
+                self._problems.add(mark, what, rules[key].missing)
+        if required:
             return None
-        driver: str = given["driver"].value
         try:
-            address, port = _endpoint(driver, given["address"].value, given["port"].value if "port" in given else None)
+            made = part.struct(**part.complete({key: field.value for key, field in given.items()}))
         except Mistake as mistake:
-            self._problems.add(given["address"].mark, f"node {label}: {mistake.message}", mistake.hint)
+            place = given[mistake.field].mark if mistake.field in given else mark
+            self._problems.add(place, f"node {label}: {mistake.message}", mistake.hint)
             return None
-        system = _value(given, "system", None)
-        self._unique("BMC address", (address, port, system), name, given["address"].mark)
-        return Bmc(
-            driver=driver, address=address, port=port, username=_value(given, "username", ""),
-            password=_value(given, "password", None), system=system,
-            verify_tls=_value(given, "verify_tls", True), cipher_suite=_value(given, "cipher_suite", None),
-        )
+        alone = part.unique(made)
+        if alone is not None:
+            place = given[alone.field].mark if alone.field in given else mark
+            self._unique(alone.what, alone.value, name, place, alone.shown)
+        return made
 
-    def _unique(self, what: str, value: object, node: str, mark: Mark) -> bool:
+    def _unique(self, what: str, value: object, node: str, mark: Mark, shown: str = "") -> bool:
         """Notes that a node has a value that no other may have; whether it is the first."""
         first = self._seen.get((what, value))
         if first is None:
@@ -189,26 +200,11 @@ class _Loader:
         if what == "node":
             self._problems.add(mark, f"node {node} is declared twice", f"the first one is in line {first[1].line}")
         else:
-            shown = value[0] if isinstance(value, tuple) else value
-            self._problems.add(mark, f"{what} {shown} of node {node} is taken", f"node {first[0]} has it, line {first[1].line}")
+            self._problems.add(mark, f"{what} {shown or value} of node {node} is taken",
+                               f"node {first[0]} has it, line {first[1].line}")
         return False
 
 
 def _value(values: Mapping[str, Field], key: str, default: Any) -> Any:
     return values[key].value if key in values else default
 
-
-def _endpoint(driver: str, address: str, port: int | None) -> tuple[str, int]:
-    """A BMC's address in its driver's form, and its port. Raises Mistake when they do not fit each other."""
-    if driver != "redfish":
-        if "://" in address:
-            raise Mistake(f"{show(address)} is a URL, and the driver is {driver}", "write the host alone, or driver: redfish")
-        return address, port or schema.DEFAULT_PORTS[driver]
-    url = address if "://" in address else f"https://[{address}]" if ":" in address else f"https://{address}"
-    in_url = fields.url_port(url)
-    if in_url is not None and port is not None and in_url != port:
-        raise Mistake(f"the URL says port {in_url}, the key port says {port}", "write it once")
-    final = in_url or port or (80 if url.startswith("http:") else schema.DEFAULT_PORTS[driver])
-    if in_url is None and final != (80 if url.startswith("http:") else 443):
-        url = f"{url}:{final}"
-    return url, final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -37,12 +36,12 @@ class Problem:
 
 
 class InventoryErrors(InputError):
-    """An inventory with mistakes; `problems` holds all of them, in the order of the file."""
+    """An inventory (or another YAML file, `what`) with mistakes; `problems` holds all of them, in the order of the file."""
 
-    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
+    def __init__(self, file: str, problems: Iterable[Problem], what: str = "inventory") -> None:
         self.problems: tuple[Problem, ...] = tuple(sorted(problems, key=lambda p: (p.line, p.column)))
         count = len(self.problems)
-        super().__init__(f"cannot use inventory {file}: {count} mistake{'' if count == 1 else 's'}",
+        super().__init__(f"cannot use {what} {file}: {count} mistake{'' if count == 1 else 's'}",
                          hint="nothing was changed; correct the places listed and try again")
 
     def __str__(self) -> str:
@@ -52,8 +51,9 @@ class InventoryErrors(InputError):
 class Problems:
     """Collects the mistakes of one file while the reading goes on."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, what: str = "inventory") -> None:
         self.file = file
+        self.what = what
         self.found: list[Problem] = []
 
     def add(self, mark: Mark, message: str, hint: str = "") -> None:
@@ -65,20 +65,4 @@ class Problems:
     def raise_if_any(self) -> None:
         """Raises InventoryErrors when there was a mistake."""
         if self.found:
-            raise InventoryErrors(self.file, self.found)
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """A hint with the valid name closest to `name`; all of them when none is close and they are few."""
-    valid = sorted(set(choices))
-    close = difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.6) if len(name) < 100 else []
-    if close:
-        return f"did you mean {close[0]}?"
-    if not valid:
-        return ""
-    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
-
-
-def show(text: str, limit: int = 60) -> str:
-    """Hostile text made safe for a message: quoted, escaped, cut."""
-    return repr(text if len(text) <= limit else text[:limit] + "...")
+            raise InventoryErrors(self.file, self.found, self.what)

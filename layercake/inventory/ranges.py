@@ -12,12 +12,22 @@ from collections.abc import Collection, Iterable, Mapping
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
 
-from layercake.inventory.problems import nearest, show
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import nearest, show
 
 MAX_NODES = 65536
 MAX_TEXT = 64 * 1024
 SYNTAX = "write a name (n0), a range (n[0-3,7]), a list (n0,n4), a group (@ipmi) or @all"
+
+
+
+class BadRange(InputError):
+    """A node range that cannot be used; `reason` says why."""
+
+    def __init__(self, text: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"cannot use node range {show(text)}: {reason}", hint=hint)
+        self.reason = reason
+
 
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-\[\],/@!&^_]+")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
@@ -32,7 +42,7 @@ def names_of(text: str) -> list[str]:
     """
     _check(text)
     if "@" in text:
-        raise InputError(f"cannot use node range {show(text)}: a group has no place here", hint="write a name or a range (n[0-3])")
+        raise BadRange(text, "a group has no place here", hint="write a name or a range (n[0-3])")
     return _parse(text, RESOLVER_NOGROUP)
 
 
@@ -45,17 +55,17 @@ def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]
     members = {"all": set(known), **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"}}
     for group in _GROUP.findall(text):
         if group not in members:
-            raise InputError(f"cannot use node range {show(text)}: there is no group {show(group)}", hint=nearest(group, members))
+            raise BadRange(text, f"there is no group {show(group)}", hint=nearest(group, members))
     resolver = GroupResolver(GroupSource("inventory", {g: ",".join(sorted(nodes)) for g, nodes in members.items()}))
     names = _parse(text, resolver)
     valid = set(known)
     unknown = [name for name in names if name not in valid]
     if unknown:
         more = f" and {len(unknown) - 1} more of this range" if len(unknown) > 1 else ""
-        raise InputError(f"cannot use node range {show(text)}: there is no node {unknown[0]}{more}",
+        raise BadRange(text, f"there is no node {unknown[0]}{more}",
                          hint=nearest(unknown[0], valid))
     if not names:
-        raise InputError(f"cannot use node range {show(text)}: it names no node", hint=SYNTAX)
+        raise BadRange(text, "it names no node", hint=SYNTAX)
     return names
 
 
@@ -68,7 +78,7 @@ def _parse(text: str, resolver: object) -> list[str]:
     try:
         return [str(name) for name in NodeSet(text, resolver=resolver)]
     except (NodeSetException, GroupResolverError, ValueError) as error:
-        raise InputError(f"cannot use node range {show(text)}: {_reason(error)}", hint=SYNTAX) from error
+        raise BadRange(text, f"{_reason(error)}", hint=SYNTAX) from error
 
 
 def _reason(error: Exception) -> str:
@@ -77,10 +87,10 @@ def _reason(error: Exception) -> str:
 
 def _check(text: str) -> None:
     if not text.strip() or len(text) > MAX_TEXT:
-        raise InputError(f"cannot use node range {show(text)}: it is {'too long' if text.strip() else 'empty'}", hint=SYNTAX)
+        raise BadRange(text, f"it is {'too long' if text.strip() else 'empty'}", hint=SYNTAX)
     if not _ALLOWED.fullmatch(text):
         odd = next(c for c in text if not _ALLOWED.fullmatch(c))
-        raise InputError(f"cannot use node range {show(text)}: {show(odd)} may not stand in it", hint=SYNTAX)
+        raise BadRange(text, f"{show(odd)} may not stand in it", hint=SYNTAX)
     total = 0
     for part in re.split(r"[,!&^](?![^\[]*\])", text):
         size = 1
@@ -88,16 +98,16 @@ def _check(text: str) -> None:
             size *= sum(_span(text, item) for item in inside.split(","))
         total += size
         if total > MAX_NODES:
-            raise InputError(f"cannot use node range {show(text)}: more than {MAX_NODES} names")
+            raise BadRange(text, f"more than {MAX_NODES} names")
 
 
 def _span(text: str, item: str) -> int:
     found = _SPAN.fullmatch(item)
     if not found:
-        raise InputError(f"cannot use node range {show(text)}: {show(item)} is not a number or a span like 0-3", hint=SYNTAX)
+        raise BadRange(text, f"{show(item)} is not a number or a span like 0-3", hint=SYNTAX)
     first, last, step = found.groups()
     if last is None:
         return 1
     if int(last) < int(first):
-        raise InputError(f"cannot use node range {show(text)}: {item} counts down", hint=f"write {last}-{first}")
+        raise BadRange(text, f"{item} counts down", hint=f"write {last}-{first}")
     return (int(last) - int(first)) // int(step or 1) + 1

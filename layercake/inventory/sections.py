@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from layercake.inventory import fields, schema
-from layercake.inventory.fields import Mistake
-from layercake.inventory.problems import Mark, Problems, nearest, show
-from layercake.inventory.yaml_marks import Listing, Marked, Scalar, Table, describe
+from layercake.inventory import fields
+from layercake.inventory.problems import Mark, Problems
+from layercake.inventory.rules import Keys, Rule
+from layercake.inventory.yaml_marks import Listing, Marked, Scalar, Table, describe, plain
+from layercake.moduleapi.fields import Mistake, nearest, show, text
 
-Check = Callable[[Marked], Any]
+LISTS = ("images", "groups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Field:
 @dataclass(slots=True)
 class Section:
     """`shared` holds for each node of the section; `each` has one value per node, in the order of its names.
-    `broken` are the keys whose value was a mistake: they are not missed a second time. Keys of bmc are "bmc.port"."""
+    `broken` are the keys whose value was a mistake: they are not missed a second time. Keys in a mapping are "bmc.port"; "bmc"
+    alone says that there is none."""
 
     mark: Mark
     shared: dict[str, Field] = field(default_factory=dict)
@@ -33,83 +35,48 @@ class Section:
     broken: set[str] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class PerNode:
-    """How a field that differs from node to node is read: `one` value, and `after` when it can count up ("10.0.0.1+")."""
-
-    one: Check
-    after: Callable[[str, int], Any] | None = None
-
-
-SHARED: dict[str, Check] = {
-    "arch": fields.one_of(*schema.ARCHES),
-    "firmware": fields.one_of(*schema.FIRMWARES),
-    "console": fields.console,
-    "kernel_args": fields.kernel_args,
-    "state": fields.one_of(*schema.STATES),
-    "boot_timeout": fields.boot_timeout,
-}
-SHARED_BMC: dict[str, Check] = {
-    "driver": fields.one_of(*schema.DRIVERS),
-    "port": fields.port,
-    "username": fields.username,
-    "password": fields.password,
-    "system": fields.system,
-    "verify_tls": fields.verify_tls,
-    "cipher_suite": fields.cipher_suite,
-}
-
-
-def _macs(value: Marked) -> tuple[str, ...]:
-    if not isinstance(value, Listing):
-        return (fields.mac(fields.text(value)),)
-    if not value.items:
-        raise Mistake("the list of MAC addresses is empty")
-    return tuple(fields.mac(fields.text(item)) for item in value.items)
-
-
-PER_NODE: dict[str, PerNode] = {
-    "mac": PerNode(_macs, lambda word, i: (fields.mac_after(word, i),)),
-    "ip": PerNode(lambda value: fields.ip(fields.text(value)), fields.ip_after),
-}
-PER_NODE_BMC: dict[str, PerNode] = {
-    "address": PerNode(lambda value: fields.bmc_address(fields.text(value)), fields.bmc_address_after),
-    "port": PerNode(fields.port),
-    "system": PerNode(fields.system),
-}
-
-
 class Reader:
     """Reads sections; mistakes go to `problems`."""
 
-    def __init__(self, problems: Problems, group_names: Collection[str], known_images: Collection[str] | None) -> None:
+    def __init__(self, problems: Problems, keys: Keys, group_names: Collection[str], known_images: Collection[str] | None) -> None:
         self._problems = problems
+        self._keys = keys
         self._groups = group_names
         self._images = known_images
 
     def shared(self, mark: Mark, value: Marked, what: str) -> Section:
         """The section `defaults` or a group: nothing in it belongs to one node alone."""
         section = Section(mark)
-        for key, mark_, inner in self._entries(value, what, {*SHARED, "images", "bmc"}, {"mac", "ip", "groups"}):
-            self._common(section, key, mark_, inner, what)
+        own = self._keys.own
+        valid = {key for key, rule in own.items() if not rule.own} | {"images", *self._keys.nested}
+        misplaced = {key for key, rule in own.items() if rule.own} | {"groups"}
+        for key, mark_, inner in self._entries(value, what, valid, misplaced):
+            if key in self._keys.nested:
+                rules = self._keys.nested[key]
+                some = {k: r for k, r in rules.items() if not r.own}
+                self._mapping(section, key, mark_, inner, f"{what}: {key}", some, {k for k, r in rules.items() if r.own})
+            else:
+                self._common(section, key, inner)
         return section
 
     def node(self, mark: Mark, value: Marked, names: list[str], is_range: bool) -> Section:
         """A node, or a node range with one value per node where they must differ."""
         section = Section(mark)
         what = names[0] if not is_range else f"{names[0]}..{names[-1]}"
-        for key, mark_, inner in self._entries(value, what, {*SHARED, "images", "bmc", "groups", *PER_NODE}, set()):
-            if key in PER_NODE:
-                self._each(section, key, PER_NODE[key], inner, len(names), is_range)
-            elif key == "groups":
-                self._group_list(section, inner)
-            elif key == "bmc" and isinstance(inner, Table):
-                self._node_bmc(section, inner, what, len(names), is_range)
+        for key, mark_, inner in self._entries(value, what, {*self._keys.own, *LISTS, *self._keys.nested}, set()):
+            if key == "groups":
+                self._list(section, key, inner, self._group, "expected a list of groups", "write [name]")
+            elif key in self._keys.nested:
+                self._mapping(section, key, mark_, inner, f"{what}: {key}", self._keys.nested[key], set(), (len(names), is_range))
+            elif key in self._keys.own and self._keys.own[key].own:
+                self._each(section, key, self._keys.own[key], inner, len(names), is_range)
             else:
-                self._common(section, key, mark_, inner, what)
+                self._common(section, key, inner)
         return section
 
-    def _entries(self, value: Marked, what: str, valid: set[str], misplaced: set[str]) -> list[tuple[str, Mark, Marked]]:
+    def _entries(
+        self, value: Marked, what: str, valid: Collection[str], misplaced: Collection[str],
+    ) -> list[tuple[str, Mark, Marked]]:
         if isinstance(value, Scalar) and value.value is None:
             return []
         if not isinstance(value, Table):
@@ -126,30 +93,31 @@ class Reader:
                 self._problems.add(entry.key_mark, f"{what}: unknown key {show(key)}", nearest(key, valid))
         return found
 
-    def _common(self, section: Section, key: str, mark: Mark, value: Marked, what: str) -> None:
+    def _common(self, section: Section, key: str, value: Marked) -> None:
         if key == "images":
-            self._image_list(section, value)
-        elif key == "bmc":
-            if isinstance(value, Scalar) and value.value is None:
-                section.shared["bmc"] = Field(None, mark)
-                return
-            for inner_key, _, inner in self._entries(value, f"{what}: bmc", set(SHARED_BMC), {"address"}):
-                self._check(section, f"bmc.{inner_key}", SHARED_BMC[inner_key], inner)
-            if not isinstance(value, Table):
-                section.broken.add("bmc.driver")
+            self._list(section, key, value, lambda item: fields.image(item, self._images), "expected a list of image names",
+                       "write [name] even for one image; [] for none")
         else:
-            self._check(section, key, SHARED[key], value)
+            self._check(section, key, self._keys.own[key].one, value)
 
-    def _node_bmc(self, section: Section, value: Table, what: str, count: int, is_range: bool) -> None:
-        for key, _, inner in self._entries(value, f"{what}: bmc", {*SHARED_BMC, *PER_NODE_BMC}, set()):
-            if key == "address" or (key in PER_NODE_BMC and isinstance(inner, Listing)):
-                self._each(section, f"bmc.{key}", PER_NODE_BMC[key], inner, count, is_range)
+    def _mapping(self, section: Section, key: str, mark: Mark, value: Marked, what: str, rules: Mapping[str, Rule],
+                 misplaced: set[str], nodes: tuple[int, bool] = (1, False)) -> None:
+        """A module's mapping. `nodes` is for how many nodes it stands, and whether they are a range."""
+        if isinstance(value, Scalar) and value.value is None:
+            section.shared[key] = Field(None, mark)
+            return
+        for name, _, inner in self._entries(value, what, rules, misplaced):
+            rule = rules[name]
+            if rule.own or (rule.each and isinstance(inner, Listing)):
+                self._each(section, f"{key}.{name}", rule, inner, *nodes)
             else:
-                self._check(section, f"bmc.{key}", SHARED_BMC[key], inner)
+                self._check(section, f"{key}.{name}", rule.one, inner)
+        if not isinstance(value, Table):
+            section.broken |= {f"{key}.{name}" for name, rule in rules.items() if rule.required}
 
-    def _check(self, section: Section, key: str, check: Check, value: Marked) -> None:
+    def _check(self, section: Section, key: str, check: Callable[[Any], Any], value: Marked) -> None:
         try:
-            section.shared[key] = Field(check(value), value.mark)
+            section.shared[key] = Field(check(plain(value)), value.mark)
         except Mistake as mistake:
             self._broken(section, key, value.mark, mistake)
 
@@ -157,7 +125,7 @@ class Reader:
         section.broken.add(key)
         self._problems.add(mark, f"{key}: {mistake.message}", mistake.hint)
 
-    def _each(self, section: Section, key: str, rule: PerNode, value: Marked, count: int, is_range: bool) -> None:
+    def _each(self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool) -> None:
         """One value per node: a list with as many items, or a start that counts up. A single node takes one value."""
         found: list[Field] = []
         try:
@@ -166,7 +134,7 @@ class Reader:
             if start is not None and rule.after is not None:
                 found = [Field(rule.after(start, i), value.mark) for i in range(count)]
             elif not is_range:
-                found = [Field(rule.one(value), value.mark)]
+                found = [Field(rule.one(plain(value)), value.mark)]
             elif isinstance(value, Listing) and len(value.items) == count:
                 found = self._items(section, key, rule.one, value)
             elif isinstance(value, Listing):
@@ -179,41 +147,29 @@ class Reader:
         if len(found) == count:
             section.each[key] = tuple(found)
 
-    def _items(self, section: Section, key: str, check: Check, value: Listing) -> list[Field]:
+    def _items(self, section: Section, key: str, check: Callable[[Any], Any], value: Listing) -> list[Field]:
         found = []
         for item in value.items:
             try:
-                found.append(Field(check(item), item.mark))
+                found.append(Field(check(plain(item)), item.mark))
             except Mistake as mistake:
                 self._broken(section, key, item.mark, mistake)
         return found
 
-    def _image_list(self, section: Section, value: Marked) -> None:
+    def _list(self, section: Section, key: str, value: Marked, check: Callable[[Any], str], expected: str, hint: str) -> None:
         if not isinstance(value, Listing):
-            self._check(section, "images", lambda v: fields.images(v, self._images), value)
+            self._broken(section, key, value.mark, Mistake(f"{expected}, found {describe(value)}", hint))
             return
-        names = self._items(section, "images", lambda item: fields.image(item, self._images), value)
-        self._distinct(section, "images", names)
-        section.shared["images"] = Field(tuple(f.value for f in names), value.mark)
-
-    def _group_list(self, section: Section, value: Marked) -> None:
-        if not isinstance(value, Listing):
-            mistake = Mistake(f"expected a list of groups, found {describe(value)}", "write [name]")
-            self._broken(section, "groups", value.mark, mistake)
-            return
-        names = self._items(section, "groups", self._group, value)
-        self._distinct(section, "groups", names)
-        section.shared["groups"] = Field(tuple(f.value for f in names), value.mark)
-
-    def _distinct(self, section: Section, key: str, names: list[Field]) -> None:
+        names = self._items(section, key, check, value)
         seen: set[str] = set()
         for name in names:
             if name.value in seen:
                 self._broken(section, key, name.mark, Mistake(f"{name.value} stands twice in the list"))
             seen.add(name.value)
+        section.shared[key] = Field(tuple(f.value for f in names), value.mark)
 
-    def _group(self, item: Marked) -> str:
-        name = fields.text(item)
+    def _group(self, item: object) -> str:
+        name = text(item)
         if name not in self._groups:
             raise Mistake(f"there is no group {show(name)}", nearest(name, self._groups) or "declare it under groups")
         return name

@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 import yaml
 
-from layercake.inventory.problems import Mark, Problems, show
+from layercake.inventory.problems import Mark, Problems
+from layercake.moduleapi.fields import describe as describe_plain
+from layercake.moduleapi.fields import show
 
 MAX_TEXT = 16 * 1024 * 1024
 MAX_DEPTH = 20
@@ -73,15 +75,18 @@ class _Stop(Exception):
     """A mistake after which reading on makes no sense; it is noted already."""
 
 
+def plain(value: Marked) -> Any:
+    """The value without its places: scalars, lists, and dicts by the text of their keys."""
+    if isinstance(value, Scalar):
+        return value.value
+    if isinstance(value, Listing):
+        return [plain(item) for item in value.items]
+    return {key: plain(entry.value) for key, entry in value.entries.items()}
+
+
 def describe(value: Marked) -> str:
     """What a value is, for "expected X, found Y"; never its content, which may be a password."""
-    if isinstance(value, Listing):
-        return "a list"
-    if isinstance(value, Table):
-        return "a mapping"
-    if value.value is None:
-        return "nothing"
-    return {bool: "true or false", int: "a number", float: "a number"}.get(type(value.value), "text")
+    return describe_plain(plain(value) if isinstance(value, Scalar) else [] if isinstance(value, Listing) else {})
 
 
 def parse(text: str, problems: Problems) -> Marked | None:

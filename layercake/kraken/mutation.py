@@ -33,7 +33,8 @@ class Mutation:
     {variable: values}: required, any of the values; excluded, none of them. `traits` are fixed facts of a node
     (platform, arch, firmware). `timeout` is in seconds; on expiry `on_timeout` (variable, value) becomes the
     discovered state, or nothing changes and the attempt counts as failed. After `retries` failed attempts the node
-    is quarantined. `cost` weighs the step in the shortest-path search, at least 1.
+    is quarantined. `cost` weighs the step in the shortest-path search, at least 1. `joins`: the node may join by what this
+    step begins, so each attempt is given a one-use token (parameters token and window_s).
     """
 
     name: str
@@ -46,6 +47,7 @@ class Mutation:
     on_timeout: tuple[str, str] | None
     cost: int
     retries: int
+    joins: bool = False
     handler: Handler | None = field(compare=False, repr=False, default=None)
 
     @property
@@ -76,6 +78,7 @@ def declare(
     on_timeout: tuple[str, str] | None = None,
     cost: int = 1,
     retries: int = 3,
+    joins: bool = False,
     handler: Handler | None = None,
 ) -> Mutation:
     """A Mutation from its parts. Raises DeclarationError for a declaration that could never work."""
@@ -91,7 +94,7 @@ def declare(
         raise DeclarationError(f"cannot declare mutation {name}: cost and retries are at least 1, timeout is above 0 seconds")
     return Mutation(
         name, dict(sorted(changes.items())), _condition(requires), _condition(excludes), _condition(traits),
-        where, timeout, on_timeout, cost, retries, handler,
+        where, timeout, on_timeout, cost, retries, joins, handler,
     )
 
 

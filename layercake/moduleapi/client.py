@@ -1,6 +1,8 @@
-"""A service's side of the module API: connects to the head, and calls the Service in the order the head says.
+"""A module's process: connects to the head, and calls its Service in the order the head says.
 
-A service process must never outlive its head: it asks the kernel for SIGKILL when its parent dies, and it stops when
+    python -m layercake.moduleapi.client --module pxe.module:MODULE --socket PATH --instance NAME
+
+The process must never outlive its head: it asks the kernel for SIGKILL when its parent dies, and it stops when
 the stream ends.
 """
 
@@ -9,23 +11,31 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import importlib
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import grpc.aio
+import msgspec
 
-from layercake.kraken.errors import LayercakeError
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
+from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
+from layercake.moduleapi.module import Module, Site
 from layercake.moduleapi.service import MutationRequest, Service
 
-API_VERSION = 1
+API_VERSION = 2
 METHOD = "/layercake.module.v1.ModuleHost/Attach"
 COOKIE_VARIABLE = "LAYERCAKE_MODULE_COOKIE"
+ERROR_KINDS: dict[str, type[LayercakeError]] = {
+    "not-found": NotFound, "input": InputError, "refused": Refused, "unreachable": Unreachable,
+}
+"""How an answer says what kind of error it is; a kind that is not here is a failure of the module."""
 _PR_SET_PDEATHSIG = 1
 
 log = logging.getLogger("layercake.module")
@@ -40,8 +50,10 @@ class _StreamLink:
     def discover(self, node: str, values: Mapping[str, str], why: str) -> None:
         self.queue.put_nowait(pb.FromService(discovery=pb.Discovery(node=node, values=dict(values), why=why)))
 
-    def event(self, node: str, kind: str, text: str, *, severity: str = "info", data: Mapping[str, Any] | None = None) -> None:
-        message = pb.Event(node=node, kind=kind, severity=severity, text=text, data_json=json.dumps(dict(data or {})))
+    def event(self, node: str, kind: EventKind, text: str, *, severity: Severity | None = None,
+              data: Mapping[str, Any] | None = None) -> None:
+        level = str(severity or kind.severity)
+        message = pb.Event(node=node, kind=kind.name, severity=level, text=text, data_json=json.dumps(dict(data or {})))
         self.queue.put_nowait(pb.FromService(event=message))
 
     def health(self, text: str) -> None:
@@ -64,7 +76,7 @@ class _Runner:
         """Acts on one message of the head; False when the service is to stop."""
         kind = message.WhichOneof("kind")
         if kind == "settings":
-            await self._start(json.loads(message.settings.json))
+            await self._start(message.settings)
         elif kind == "node_changed":
             await self.service.node_changed(message.node_changed.node, json.loads(message.node_changed.json))
         elif kind == "node_removed":
@@ -83,9 +95,10 @@ class _Runner:
             self.link.health("running")
         return bool(kind != "stop")
 
-    async def _start(self, settings: Mapping[str, Any]) -> None:
+    async def _start(self, told: pb.Settings) -> None:
         try:
-            await self.service.start(self.link, settings)
+            site = msgspec.json.decode(told.site_json, type=Site)
+            await self.service.start(self.link, site, msgspec.json.decode(told.json, type=self.service.module.settings))
         except (LayercakeError, OSError) as error:
             self.link.health(f"cannot start: {error}")
             await asyncio.sleep(0.2)  # lets the text reach the head before the process ends
@@ -109,7 +122,7 @@ class _Runner:
         except Exception as error:  # a bug in a handler must reach the operator as a failed attempt
             log.exception("mutation %s of %s failed unexpectedly", m.mutation, m.node)
             result.error = f"cannot {m.mutation}: internal error, {type(error).__name__}"
-            result.hint = f"see the log of service {self.service.name}"
+            result.hint = f"see the log of module {self.service.module.name}"
         self.link.queue.put_nowait(pb.FromService(result=result))
 
     async def _call(self, call: pb.Call) -> None:
@@ -119,8 +132,7 @@ class _Runner:
             answer.ok = True
         except LayercakeError as error:
             answer.error, answer.hint = error.message, error.hint
-        except KeyError:
-            answer.error = f"cannot call {call.method}: service {self.service.name} has no such method"
+            answer.kind = next((name for name, kind in ERROR_KINDS.items() if isinstance(error, kind)), "")
         except asyncio.CancelledError:
             return
         except Exception as error:
@@ -139,7 +151,7 @@ class _Runner:
 async def run(service: Service, socket_path: str, instance: str, cookie: str) -> None:
     """Attaches a service to the head and serves until the head says stop or goes away."""
     link = _StreamLink()
-    hello = pb.Hello(version=API_VERSION, service=service.name, instance=instance, cookie=cookie)
+    hello = pb.Hello(version=API_VERSION, service=service.module.name, instance=instance, cookie=cookie)
     link.queue.put_nowait(pb.FromService(hello=hello))
     runner = _Runner(service, link)
     async with grpc.aio.insecure_channel(f"unix:{socket_path}") as channel:
@@ -165,17 +177,38 @@ def die_with_parent() -> None:
         sys.exit("the head died while this service was starting")
 
 
-def main(factory: Callable[[], Service]) -> None:
-    """The main function of a service process; started by the head's service manager."""
-    parser = argparse.ArgumentParser(description="A Layercake service. The head starts it; it is of no use alone.")
+def load(reference: str) -> Module:
+    """The module at "package.module:NAME"."""
+    path, _, name = reference.partition(":")
+    module = getattr(importlib.import_module(path), name)
+    if not isinstance(module, Module):
+        raise InputError(f"cannot run {reference}: it is not a Module")
+    return module
+
+
+def service_of(module: Module) -> Service:
+    """The service of a module's process."""
+    path, _, name = module.service.partition(":")
+    service: Service = getattr(importlib.import_module(path), name)()
+    return service
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The main function of a module's process; started by the head."""
+    parser = argparse.ArgumentParser(description="The process of a Layercake module. The head starts it; it is of no use alone.")
+    parser.add_argument("--module", required=True, help="where the module is: package.module:NAME")
     parser.add_argument("--socket", required=True, help="the head's module socket")
     parser.add_argument("--instance", required=True)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")
     try:
-        asyncio.run(run(factory(), args.socket, args.instance, cookie))
+        asyncio.run(run(service_of(load(args.module)), args.socket, args.instance, cookie))
     except (LayercakeError, OSError) as error:
         sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -71,18 +71,20 @@ class MutationResult(_message.Message):
     def __init__(self, id: _Optional[int] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., hint: _Optional[str] = ..., values: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("id", "ok", "error", "hint", "json")
+    __slots__ = ("id", "ok", "error", "hint", "json", "kind")
     ID_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     id: int
     ok: bool
     error: str
     hint: str
     json: bytes
-    def __init__(self, id: _Optional[int] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., hint: _Optional[str] = ..., json: _Optional[bytes] = ...) -> None: ...
+    kind: str
+    def __init__(self, id: _Optional[int] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., hint: _Optional[str] = ..., json: _Optional[bytes] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class FromService(_message.Message):
     __slots__ = ("hello", "discovery", "event", "result", "answer", "health")
@@ -101,10 +103,12 @@ class FromService(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., discovery: _Optional[_Union[Discovery, _Mapping]] = ..., event: _Optional[_Union[Event, _Mapping]] = ..., result: _Optional[_Union[MutationResult, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., health: _Optional[str] = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("json",)
+    __slots__ = ("json", "site_json")
     JSON_FIELD_NUMBER: _ClassVar[int]
+    SITE_JSON_FIELD_NUMBER: _ClassVar[int]
     json: bytes
-    def __init__(self, json: _Optional[bytes] = ...) -> None: ...
+    site_json: bytes
+    def __init__(self, json: _Optional[bytes] = ..., site_json: _Optional[bytes] = ...) -> None: ...
 
 class NodeChanged(_message.Message):
     __slots__ = ("node", "json")

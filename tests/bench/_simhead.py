@@ -22,7 +22,7 @@ from pathlib import Path
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.head import Head
-from layercake.head.operations.operations import Operations
+from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from layercake.head.state.desire import want
 from layercake.head.state.store import Session, WantedImage

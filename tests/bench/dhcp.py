@@ -11,8 +11,8 @@ from scapy.layers.dhcp import BOOTP, DHCP
 from pxe import dhcp_packet as dhcp
 from pxe.dhcp_decision import Network, decide
 from pxe.nodes import Nodes, from_record
-from pxe.settings import from_mapping
 from pxe.windows import Windows
+from tests.support.site import boot_settings
 
 MAC = bytes.fromhex("525400000101")
 ROUNDS, CALLS = 7, 400
@@ -36,8 +36,7 @@ def main() -> None:
         nodes.put(from_record(f"node-{number}", {"name": f"n{number}", "macs": [mac.hex(":")],
                                                  "ip": f"10.99.{number >> 8}.{number & 255}"}))
     windows.arm("node-1", "token-token", 1e4, 0.0)
-    network = Network(from_mapping({"interface": "br0", "address": "10.99.0.1", "prefix": 16, "boot_dir": "/b", "head_url": "h",
-                                    "sync_address": "s"}))
+    network = Network(boot_settings(prefix=16))
     options = [("message-type", "discover"), ("vendor_class_id", b"PXEClient:Arch:00007:UNDI:003001"), (93, b"\0\7"),
                (97, bytes(17)), ("param_req_list", list(range(1, 36))), "end"]
     raw = bytes(BOOTP(op=1, chaddr=MAC, xid=9) / DHCP(options=options))

@@ -32,7 +32,7 @@ from vrack.rack import Rack
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.head import Head
-from layercake.head.operations.operations import Operations
+from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from tests.bench._history import median, quantile
 

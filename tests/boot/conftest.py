@@ -22,19 +22,17 @@ from layercake.moduleapi.service import FakeLink, MutationRequest
 from pxe.nodes import Node, Nodes, from_record
 from pxe.notes import Recorder
 from pxe.service import PxeService
-from pxe.settings import Settings, from_mapping
+from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.windows import Windows
+from tests.support.site import boot_settings, site
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 MAC = "52:54:00:00:01:01"
 TOKEN = "one-use_token.42"
 RECORD = {"name": "n1", "macs": [MAC], "ip": "10.99.0.11", "arch": "x86_64", "firmware": "bios", "kernel_args": "quiet",
           "console": "ttyS0"}
-SETTINGS: dict[str, Any] = {
-    "interface": "br0", "address": "10.99.0.1", "prefix": 24, "gateway": "10.99.0.254", "dns": ["10.99.0.1", "10.99.0.2"],
-    "boot_dir": "/nowhere", "head_url": "https://10.99.0.1:8443", "sync_address": "10.99.0.1:31415", "ra_prefix": None,
-}
+FACTS: dict[str, Any] = {"gateway": "10.99.0.254", "dns": ["10.99.0.1", "10.99.0.2"]}
 
 
 class Clock:
@@ -54,7 +52,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def settings() -> Settings:
-    return from_mapping(SETTINGS)
+    return boot_settings(**FACTS)
 
 
 @pytest.fixture
@@ -95,7 +93,7 @@ def files(tmp_path: Path) -> dict[str, Any]:
     (boot / "minos.img").write_bytes(os.urandom(1_000_001))
     (ipxe / "undionly.kpxe").write_bytes(os.urandom(70_001))
     (ipxe / "snponly.efi").write_bytes(os.urandom(512 * 1468 // 4))
-    return {"boot_dir": str(boot), "ipxe_dir": str(ipxe)}
+    return {"data_dir": str(tmp_path), "boot_dir": str(boot), "ipxe_dir": str(ipxe)}
 
 
 def enter(name: str) -> None:
@@ -167,10 +165,11 @@ def wire() -> Iterator[Wire]:
 class Running:
     """The service on the head's end of a wire, in a thread of its own; `errors` are those that nothing caught."""
 
-    def __init__(self, wire: Wire, settings: dict[str, Any]) -> None:
+    def __init__(self, wire: Wire, files: dict[str, Any], boot: dict[str, Any] | None = None) -> None:
         self.link = FakeLink()
         self.errors: list[dict[str, Any]] = []
-        self._settings = {**SETTINGS, "interface": wire.head_if, **settings}
+        self._site = site(**FACTS, interface=wire.head_if, data_dir=files["data_dir"])
+        self._boot = BootSettings(ipxe_dir=files["ipxe_dir"], **(boot or {}))
         self._wire = wire
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -183,7 +182,7 @@ class Running:
         self._loop.set_exception_handler(lambda _, context: self.errors.append(context))
         self.service = PxeService()
         try:
-            self._loop.run_until_complete(self.service.start(self.link, self._settings))
+            self._loop.run_until_complete(self.service.start(self.link, self._site, self._boot))
         except LayercakeError as error:
             self._failure = error
             self._ready.set()
@@ -216,7 +215,7 @@ class Running:
         assert self.do(self.service.mutate(request("boot-arm"))) == {"boot": "WAIT"}
 
     def stats(self) -> dict[str, int]:
-        found: dict[str, int] = self.do(self.service.call("stats", {}))
+        found: dict[str, int] = self.do(self.service.call("boot.stats", {}))
         return found
 
     def kinds(self) -> list[str]:
@@ -226,7 +225,7 @@ class Running:
 @pytest.fixture
 def running(wire: Wire, files: dict[str, Any]) -> Iterator[Running]:
     """The service with one known node that is not armed."""
-    made = Running(wire, {**files, "ra_prefix": "fd99::/64"})
+    made = Running(wire, files, {"ra_prefix": "fd99::/64"})
     made.start()
     try:
         made.do(made.service.node_changed(NODE, RECORD))

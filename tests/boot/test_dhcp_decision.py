@@ -14,9 +14,9 @@ from pxe import dhcp_packet as dhcp
 from pxe.dhcp_decision import Client, Decision, Network, Outcome, Way, client_of, decide
 from pxe.dhcp_packet import DhcpPacket, MessageType
 from pxe.nodes import Nodes, from_record
-from pxe.settings import from_mapping
 from pxe.state import BootState
 from pxe.windows import Step, Windows
+from tests.support.site import boot_settings
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 TOKEN = "one-use_token.42"
@@ -41,7 +41,7 @@ def arm(state: BootState) -> None:
 
 
 def kinds(decision: Decision) -> list[str]:
-    return [note.kind for note in decision.notes]
+    return [note.kind.name for note in decision.notes]
 
 
 def test_discover_offers_the_reservation(state: BootState) -> None:
@@ -112,7 +112,7 @@ def test_release_and_decline_get_no_reply_and_decline_is_told(state: BootState) 
     assert ask(state, packet(MessageType.RELEASE, {54: SERVER}, ciaddr=IP)) == Decision(Outcome.RELEASED)
     declined = ask(state, packet(MessageType.DECLINE, {54: SERVER, 50: IP}))
     assert declined.reply is None
-    assert [(n.kind, n.severity) for n in declined.notes] == [("dhcp.declined", "warning")]
+    assert [(n.kind.name, n.kind.severity) for n in declined.notes] == [("dhcp.declined", "warning")]
     assert ask(state, packet(MessageType.DISCOVER)).outcome is Outcome.OFFERED  # the reservation stays
 
 
@@ -192,7 +192,7 @@ def test_firmware_of_a_node_that_should_run_is_a_warning(state: BootState, run: 
     state.nodes.set_run(NODE, run)
     decision = ask(state, packet(MessageType.DISCOVER, PXE_BIOS))
     assert decision.reply is None
-    assert [(n.kind, n.severity) for n in decision.notes] == [("boot.unwanted", "warning")]
+    assert [(n.kind.name, n.kind.severity) for n in decision.notes] == [("boot.unwanted", "warning")]
 
 
 @pytest.mark.parametrize(("options", "file", "siaddr", "more"), [
@@ -260,7 +260,7 @@ CODES = [12, 43, 50, 54, 60, 61, 66, 77, 82, 93, 97, 175]
 @given(st.integers(0, 255), st.dictionaries(st.sampled_from(CODES), st.binary(max_size=80)),
        st.binary(min_size=4, max_size=4), st.booleans())
 def test_no_packet_of_a_known_node_raises(kind: int, options: dict[int, bytes], address: bytes, armed: bool) -> None:
-    settings = from_mapping({"interface": "br0", "address": "10.99.0.1", "boot_dir": "/b", "head_url": "h", "sync_address": "s"})
+    settings = boot_settings()
     nodes, windows = Nodes(), Windows()
     nodes.put(from_record(NODE, {"name": "n1", "macs": [MAC.hex(":")], "ip": "10.99.0.11"}))
     if armed:

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed
 from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from pxe import mutations
 from pxe.dhcp_server import DhcpServer
 from pxe.service import PxeService
-from pxe.settings import from_mapping
+from pxe.settings import BootSettings
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
 from pxe.windows import Step, Windows
+from tests.support.site import boot_settings, site
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 RECORD = {"name": "n1", "macs": ["52:54:00:00:01:01"], "ip": "127.0.0.11", "firmware": "bios", "kernel_args": "", "console": ""}
@@ -34,15 +35,15 @@ async def service(files: dict[str, Any], link: FakeLink, clock: Any, monkeypatch
         monkeypatch.setattr(server, "open", lambda self: None)
         monkeypatch.setattr(server, "close", lambda self: None)
     made = PxeService(clock)
-    await made.start(link, {"interface": "lo", "address": "127.0.0.1", "http_port": unused_tcp_port, "head_url": "https://h:1",
-                            "sync_address": "127.0.0.1:31415", **files})
+    await made.start(link, site(interface="lo", address="127.0.0.1", data_dir=files["data_dir"]),
+                     BootSettings(http_port=unused_tcp_port, ipxe_dir=files["ipxe_dir"]))
     await made.node_changed(NODE, RECORD)
     yield made
     await made.stop()
 
 
 async def armed(service: PxeService) -> bool:
-    return bool((await service.call("steps", {"node": NODE}))["armed"])
+    return bool((await service.call("boot.steps", {"node": NODE}))["armed"])
 
 
 def test_the_declarations_are_those_of_the_architecture() -> None:
@@ -78,7 +79,7 @@ async def test_arm_with_bad_parameters_arms_nothing(service: PxeService, params:
 async def test_arm_of_an_unknown_node_and_an_unknown_mutation(service: PxeService, make_request: Ask) -> None:
     with pytest.raises(OperationFailed, match="no usable record"):
         await service.mutate(MutationRequest(1, "other", "boot-arm", 1, 10.0, {"token": "a" * 20, "window_s": 9}))
-    with pytest.raises(InputError, match="does not know"):
+    with pytest.raises(InputError, match="no such mutation"):
         await service.mutate(make_request("boot-dance"))
 
 
@@ -131,7 +132,7 @@ async def test_wait_goes_on_with_the_window_of_arm(service: PxeService, make_req
     service._windows.record(NODE, Step.DISCOVER, 1000.0, {})
     task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=60.0)))
     await asyncio.sleep(0)
-    assert [s["kind"] for s in (await service.call("steps", {"node": NODE}))["steps"]] == ["boot.discover-seen"]
+    assert [s["kind"] for s in (await service.call("boot.steps", {"node": NODE}))["steps"]] == ["boot.discover-seen"]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -183,7 +184,7 @@ async def test_steps_have_ages_and_never_the_token(service: PxeService, make_req
     await service.mutate(make_request("boot-arm"))
     service._windows.record(NODE, Step.NBP, clock.now, {"bytes": 7}, done=True)
     clock.now += 4
-    report = await service.call("steps", {"node": NODE})
+    report = await service.call("boot.steps", {"node": NODE})
     seen = {"kind": "boot.nbp-sent", "text": "boot program sent", "done": True, "age_s": 4.0, "data": {"bytes": 7}}
     assert report["steps"] == [seen]
     assert (report["left_s"], report["opened_s_ago"]) == (96.0, 4.0)
@@ -191,37 +192,34 @@ async def test_steps_have_ages_and_never_the_token(service: PxeService, make_req
 
 
 async def test_calls(service: PxeService) -> None:
-    assert (await service.call("stats", {}))["nodes"] == 1
-    assert (await service.call("steps", {"node": "nobody"}))["steps"] == []
-    with pytest.raises(KeyError):
+    assert (await service.call("boot.stats", {}))["nodes"] == 1
+    assert (await service.call("boot.steps", {"node": "nobody"}))["steps"] == []
+    with pytest.raises(NotFound, match="no such call"):
         await service.call("dance", {})
 
 
 async def test_a_removed_node_is_forgotten(service: PxeService, make_request: Ask) -> None:
     await service.mutate(make_request("boot-arm"))
     await service.node_removed(NODE)
-    assert (await service.call("steps", {"node": NODE}))["opened_s_ago"] is None
-    assert (await service.call("stats", {}))["nodes"] == 0
+    assert (await service.call("boot.steps", {"node": NODE}))["opened_s_ago"] is None
+    assert (await service.call("boot.stats", {}))["nodes"] == 0
 
 
 async def test_start_fails_readably_and_leaves_nothing_open(files: dict[str, Any], link: FakeLink) -> None:
-    settings = {"interface": "lo", "address": "192.0.2.7", "head_url": "h", "sync_address": "s", **files}
+    where = site(interface="lo", address="192.0.2.7", data_dir=files["data_dir"])
     with pytest.raises(LayercakeError, match=r"cannot listen for HTTP on 192\.0\.2\.7 port 8080"):
-        await PxeService().start(link, settings)
+        await PxeService().start(link, where, BootSettings(ipxe_dir=files["ipxe_dir"]))
     with pytest.raises(OperationFailed, match="ipxe"):
-        await PxeService().start(link, {**settings, "ipxe_dir": "/nonexistent"})
+        await PxeService().start(link, where, BootSettings(ipxe_dir="/nonexistent"))
 
 
 @pytest.mark.parametrize(("change", "name"), [
-    ({"interface": "a b"}, "interface"), ({"interface": None}, "interface"), ({"address": "10.99.0.256"}, "address"),
-    ({"prefix": 31}, "prefix"), ({"prefix": "24"}, "prefix"), ({"gateway": "x"}, "gateway"), ({"dns": ["::1"]}, "dns"),
-    ({"http_port": 0}, "http_port"), ({"lease_s": 1}, "lease_s"), ({"boot_dir": ""}, "boot_dir"), ({"head_url": 3}, "head_url"),
-    ({"ra_prefix": "fd99::/48"}, "ra_prefix"), ({"ra_prefix": "x"}, "ra_prefix"), ({"dhcp_port": True}, "dhcp_port"),
+    ({"interface": "a b"}, "interface"), ({"address": "10.99.0.256"}, "address"), ({"prefix": 31}, "prefix"),
+    ({"gateway": "x"}, "gateway"), ({"dns": ["::1"]}, "dns"),
 ])
-def test_bad_settings_are_named(change: dict[str, Any], name: str) -> None:
-    good = {"interface": "br0", "address": "10.99.0.1", "boot_dir": "/b", "head_url": "h", "sync_address": "s"}
-    with pytest.raises(InputError, match=rf"pxe\.{name}"):
-        from_mapping({**good, **change})
+def test_bad_facts_of_the_head_are_named(change: dict[str, Any], name: str) -> None:
+    with pytest.raises(InputError, match=f"setting {name}"):
+        boot_settings(**change)
 
 
 def test_each_step_prolongs_the_wait_but_not_for_ever() -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from layercake.api.messages import ImageRequest
 
 from imageapi.build.squash import squash
-from layercake.api.messages import ImageRequest
 from layercake.cli.main import main
-from layercake.head.operations import contents as imageviews
 from layercake.kraken.errors import InputError
 from tests.cli.fake_head import FakeHead
 from tests.support.world import World
@@ -101,15 +100,15 @@ async def test_history_and_difference_of_what_is_in_the_store(world: World, tmp_
         (tmp_path / "tree/file").write_text(number)
         world.head.images.add(squash(tmp_path / "tree", tmp_path / f"{number}.squashfs"), "web", {"command": ["/init"]})
         digests.append(world.head.images.get("web").digest)
-    found = imageviews.history(world.head, "web")["versions"]
+    found = world.ops.images.history("web")["versions"]
     assert [(v["digest"], v["kept"]) for v in found] == [(digests[1], True), (digests[0], True)]
-    answer = await imageviews.difference(world.head, f"web@{digests[0][8:20]}", "web")
+    answer = await world.ops.images.difference(f"web@{digests[0][8:20]}", "web")
     assert (answer["a"]["digest"], answer["b"]["digest"]) == tuple(digests)
     assert [(f["path"], f["what"]) for f in answer["files"]["changed"]] == [("file", ["content"])]
     with pytest.raises(InputError, match="0 versions of web"):
-        await imageviews.difference(world.head, "web@ffffffffffff", "web")
+        await world.ops.images.difference("web@ffffffffffff", "web")
     world.head.images.prune(set())
-    assert [v["kept"] for v in imageviews.history(world.head, "web")["versions"]] == [True, False]
+    assert [v["kept"] for v in world.ops.images.history("web")["versions"]] == [True, False]
 
 
 @pytest.fixture

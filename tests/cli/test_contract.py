@@ -12,8 +12,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from layercake.api.routes import Route, Routes
-from layercake.head.operations.operations import Operations
+from layercake.api.route import Route
+from layercake.api.table import routes as all_routes
+from layercake.head.operations import Operations
 from tests.cli.fake_head import FakeHead
 
 Run = Callable[..., Any]
@@ -55,7 +56,7 @@ COMMANDS = [line.split() for line in """\
 @pytest.fixture(scope="module")
 def routes() -> tuple[Route, ...]:
     """The API's own table; making it touches no head."""
-    return Routes(cast(Operations, SimpleNamespace(head=None))).table()
+    return all_routes(cast(Operations, SimpleNamespace(head=SimpleNamespace(store=None))))
 
 
 def asked(run: Run, head: FakeHead, command: list[str], file: Path) -> list[tuple[str, Any, Any]]:

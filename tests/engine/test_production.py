@@ -53,7 +53,7 @@ def facts(mutations: Iterable[Mutation]) -> dict[str, tuple[object, ...]]:
 
 
 def test_the_head_declares_what_this_copy_says() -> None:
-    assert facts(modules.MUTATIONS) == facts(production.MUTATIONS)
+    assert facts(modules.standard().mutations) == facts(production.MUTATIONS)
 
 
 def test_nodes_declare_the_same_but_for_what_they_never_see_of_themselves() -> None:
@@ -63,7 +63,7 @@ def test_nodes_declare_the_same_but_for_what_they_never_see_of_themselves() -> N
 
 
 def test_variables_are_those_of_the_services() -> None:
-    assert {v.name: v.values for v in modules.VARIABLES} == {v.name: v.values for v in production.VARIABLES}
+    assert {v.name: v.values for v in modules.standard().variables} == {v.name: v.values for v in production.VARIABLES}
 
 
 def test_knowability(planner: Planner) -> None:

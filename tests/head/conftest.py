@@ -15,7 +15,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     found = World(tmp_path)
     try:
         found.open()
-        await found.ops.apply(INVENTORY, "test.yaml", None, False)
+        await found.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
         yield found
     finally:
         await found.close_head()

@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.api.auth import Role, Tokens, create
 from layercake.api.server import Api
+from layercake.head import events
 from tests.support.world import INVENTORY, World
 
 
@@ -101,8 +102,8 @@ async def test_events_come_over_the_websocket_in_batches(world: World) -> None:
     async with open_api(world, local=True) as client, client.ws_connect("/v1/events/ws?node=n0") as socket:
         record = world.node("n0")
         for number in range(5):
-            world.head.store.event(record, "test.event", f"number {number}")
-        world.head.store.event(world.node("n1"), "test.event", "another node's")
+            world.head.store.event(record, events.NODE_EVENT, f"number {number}")
+        world.head.store.event(world.node("n1"), events.NODE_EVENT, "another node's")
         got: list[str] = []
         while len(got) < 5:
             message = await socket.receive(timeout=5)
@@ -115,7 +116,7 @@ async def test_defect_6_no_secret_is_in_any_answer(world: World, monkeypatch: py
     monkeypatch.setenv("BMC_TEST_SECRET", "hunter2hunter2")
     yaml = INVENTORY.replace("ip: 10.1.0.10", "ip: 10.1.0.10, bmc: {driver: ipmi, address: 10.1.0.9, username: a, "
                              "password: {env: BMC_TEST_SECRET}}")
-    await world.ops.apply(yaml, "x.yaml", None, False)
+    await world.ops.inventory.apply(yaml, "x.yaml", None, False)
     world.attach("n0")
     async with open_api(world, local=True) as client:
         paths = ("/v1/nodes", "/v1/nodes/n0", "/v1/nodes/n0/explain", "/v1/events", "/v1/status")

@@ -51,13 +51,13 @@ async def test_sets_that_could_never_start_are_refused_before_anything_changes(w
 
     for images, text in (("web", "web depends on db, which is not in it"), ("a, b", "a -> b -> a")):
         with pytest.raises(InputError, match=f"the images of n1: .*{text}"):
-            world.ops.plan(wanting(images), "x.yaml")
+            world.ops.inventory.plan(wanting(images), "x.yaml")
         with pytest.raises(InputError, match=text):
-            await world.ops.apply(wanting(images), "x.yaml", None, False)
-    await world.ops.apply(wanting("web, 'db:15.2'"), "x.yaml", None, False)
+            await world.ops.inventory.apply(wanting(images), "x.yaml", None, False)
+    await world.ops.inventory.apply(wanting("web, 'db:15.2'"), "x.yaml", None, False)
     assert {i.name for i in world.node("n1").wanted} == {"web", "db:15.2"}
     with pytest.raises(InputError, match="web depends on db"):
-        await world.ops.roll("n0", "web", None)
+        await world.ops.rolls.at_once("n0", "web", None)
     assert world.node("n0").cfg_revision == revision
 
 
@@ -69,7 +69,7 @@ async def test_containers_are_shown_as_the_node_tells_them(world: World) -> None
     told = {"kind": "image.containers", "text": "web unhealthy", "data": {"containers": [WEB, *bad]}}
     assert await tell(world, told) == 200
     record = world.node("n0")
-    assert node_view(record, world.clock())["containers"] == [WEB, WEB]
+    assert node_view(record, world.clock(), world.head.table)["containers"] == [WEB, WEB]
     assert record.unhealthy == WEB["error"]
     assert len(world.kinds("n0")) == known, "how things are is no history"
     well = {**WEB, "health": "healthy", "last_error": "NOERROR"}

@@ -15,7 +15,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from imageapi.node.spec import parse_images
-from layercake.head.settings import ImageSettings, load, save
+from imageapi.settings import ImageSettings
+from layercake.head.settings import load, save
 from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError
 from layercake.kraken.wire import bearer
@@ -35,7 +36,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
         "pool": "layercake", "monitors": ["10.99.0.1:6789"], "node_user": "node",
         "contents": {IN_CEPH: {"size": 5000, "verity": VERITY}}}))
     images = ImageSettings(store="rbd", conf="/none/ceph.conf", keyring="/none/keyring", pool="layercake")
-    world.settings = msgspec.structs.replace(world.settings, images=images)
+    world.settings = msgspec.structs.replace(world.settings, sections={"images": images})
     await world.restart()
     app = web.Application()
     app.add_routes(world.head.nodes.routes())

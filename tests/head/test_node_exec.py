@@ -18,7 +18,7 @@ from layercake.api import auth
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates
-from layercake.head.views.nodes import event_view
+from layercake.head.views.events import event_view
 from layercake.kraken.errors import Unreachable
 from layercake.node.serving import Serving
 from layercake.node.wiring import open_url

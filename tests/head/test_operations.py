@@ -12,23 +12,23 @@ THIRD = INVENTORY + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n'
 
 
 async def test_a_plan_shows_the_chain_and_changes_nothing(world: World) -> None:
-    plan = world.ops.plan(THIRD, "x.yaml")
+    plan = world.ops.inventory.plan(THIRD, "x.yaml")
     assert [(c["node"], c["action"]) for c in plan["changes"]] == [("n2", "add")]
     assert plan["plans"][0]["chain"][:3] == ["power-discover", "power-on", "boot-arm"]
     assert world.head.store.names == ["n0", "n1"]
 
 
 async def test_an_inventory_planned_over_another_state_is_refused(world: World) -> None:
-    digest = world.ops.plan(THIRD, "x.yaml")["digest"]
-    await world.ops.set_state("n0", "off", False)
+    digest = world.ops.inventory.plan(THIRD, "x.yaml")["digest"]
+    await world.ops.nodes.set_state("n0", "off", False)
     with pytest.raises(Refused, match="has changed since"):
-        await world.ops.apply(THIRD, "x.yaml", digest, False)
+        await world.ops.inventory.apply(THIRD, "x.yaml", digest, False)
     assert world.head.store.names == ["n0", "n1"]
 
 
 async def test_an_inventory_with_mistakes_changes_nothing(world: World) -> None:
     with pytest.raises(InventoryErrors) as caught:
-        await world.ops.apply("nodes: {n0: {mac: zz, ip: 300.0.0.1}}", "x.yaml", None, True)
+        await world.ops.inventory.apply("nodes: {n0: {mac: zz, ip: 300.0.0.1}}", "x.yaml", None, True)
     assert len(caught.value.problems) >= 2
     assert world.head.store.names == ["n0", "n1"]
 
@@ -36,8 +36,8 @@ async def test_an_inventory_with_mistakes_changes_nothing(world: World) -> None:
 async def test_defect_3_deleting_a_node_needs_a_word_and_harms_nothing(world: World) -> None:
     one = INVENTORY.replace('  n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}\n', "")
     with pytest.raises(Refused, match="n1"):
-        await world.ops.apply(one, "x.yaml", None, False)
-    await world.ops.apply(one, "x.yaml", None, True)
+        await world.ops.inventory.apply(one, "x.yaml", None, False)
+    await world.ops.inventory.apply(one, "x.yaml", None, True)
     assert world.head.store.names == ["n0"]
     world.tick(30)
     await world.restart()
@@ -46,10 +46,10 @@ async def test_defect_3_deleting_a_node_needs_a_word_and_harms_nothing(world: Wo
 
 async def test_defect_3_a_change_of_one_field_keeps_the_others(world: World) -> None:
     before = world.node("n1").node
-    await world.ops.set_state("n1", "off", False)
+    await world.ops.nodes.set_state("n1", "off", False)
     after = world.node("n1").node
     assert (after.macs, after.ip, after.firmware, after.state) == (before.macs, before.ip, "uefi", "off")
-    await world.ops.apply(INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False)
+    await world.ops.inventory.apply(INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False)
     changed = world.node("n1").node
     assert (changed.ip, changed.firmware, changed.macs) == ("10.1.0.21", "uefi", before.macs)
 
@@ -58,25 +58,25 @@ async def test_busy_nodes_are_not_stopped_unless_forced(world: World) -> None:
     world.attach("n0")
     world.send(world.hello("n0", busy="BUSY"))
     with pytest.raises(Refused, match="n0: BUSY"):
-        await world.ops.set_state("n[0-1]", "off", False)
+        await world.ops.nodes.set_state("n[0-1]", "off", False)
     assert world.node("n1").node.state == "up", "all or nothing"
     with pytest.raises(Refused, match="n0: BUSY"):
-        await world.ops.cycle("n0", False)
-    await world.ops.set_state("n0", "off", True)
+        await world.ops.power.cycle("n0", False)
+    await world.ops.nodes.set_state("n0", "off", True)
     assert world.node("n0").node.state == "off"
 
 
 async def test_a_range_must_be_said_and_known(world: World) -> None:
     for text in ("", "n9", "n[0-9]", "@nothing", "n[0-", "../n0"):
         with pytest.raises(InputError):
-            world.ops.select(text)
-    assert [r.name for r in world.ops.select("n[0-1]")] == ["n0", "n1"]
+            world.ops.nodes.select(text)
+    assert [r.name for r in world.ops.nodes.select("n[0-1]")] == ["n0", "n1"]
 
 
 async def test_a_cycle_boots_anew(world: World) -> None:
     world.attach("n0")
     world.send(world.hello("n0"))
-    await world.ops.cycle("n0", False)
+    await world.ops.power.cycle("n0", False)
     active = world.node("n0").machine.active
     assert active is not None
     assert active.mutation == "power-reset"
@@ -90,7 +90,7 @@ async def test_defect_1_a_quarantined_node_has_a_way_out(world: World) -> None:
         world.tick(60)
     assert record.machine.quarantine is not None, "attempts at an unreachable BMC are bounded"
     assert "quarantine.set" in world.kinds("n0")
-    await world.ops.clear("n0")
+    await world.ops.nodes.clear("n0")
     assert record.machine.quarantine is None
     active = record.machine.active
     assert active is not None
@@ -99,7 +99,7 @@ async def test_defect_1_a_quarantined_node_has_a_way_out(world: World) -> None:
 
 async def test_an_unknown_image_is_refused(world: World) -> None:
     with pytest.raises(InputError, match="no-such"):
-        await world.ops.roll("n0", "no-such", None)
+        await world.ops.rolls.at_once("n0", "no-such", None)
     assert world.node("n0").wanted == ()
 
 
@@ -110,10 +110,10 @@ async def test_only_a_roll_moves_a_node_to_the_new_content_of_a_name(world: Worl
         return world.head.images.add(file, "web", {"systemd": False}).digest
 
     first = put(b"one")
-    await world.ops.roll("n0", "web", None)
+    await world.ops.rolls.at_once("n0", "web", None)
     second = put(b"two")
-    await world.ops.set_state("n0", "off", False)
-    await world.ops.set_state("n0", "up", False)
+    await world.ops.nodes.set_state("n0", "off", False)
+    await world.ops.nodes.set_state("n0", "up", False)
     assert [i.digest for i in world.node("n0").wanted] == [first]
-    await world.ops.roll("n0", "web", None)
+    await world.ops.rolls.at_once("n0", "web", None)
     assert [i.digest for i in world.node("n0").wanted] == [second]

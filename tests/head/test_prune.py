@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layercake.head.operations import contents as imageviews
 from layercake.head.state.store import WantedImage
 from tests.support.world import World
 
@@ -21,7 +20,7 @@ async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None
     wanted = [WantedImage("app", v.digest, v.size, {}) for v in versions]
     world.node("n0").wanted, world.node("n0").stage = (wanted[0],), (wanted[1],)
     world.node("n1").running = (wanted[2],)
-    assert await imageviews.prune(world.head, world.ops.in_use()) == [versions[3].digest]
+    assert await world.ops.images.prune() == [versions[3].digest]
     assert [store.has(v.digest) for v in versions] == [True, True, True, False, True]
     assert "image.pruned" in [e.kind for e in world.head.store.events]
-    assert await imageviews.prune(world.head, world.ops.in_use()) == []
+    assert await world.ops.images.prune() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from layercake.head import events
 from layercake.kraken.errors import OperationFailed
 from tests.support.world import World
 
@@ -42,20 +43,20 @@ async def test_a_node_that_does_not_come_back_is_taken_up_again(world: World) ->
 
 
 async def test_desired_state_and_history_survive(world: World) -> None:
-    await world.ops.set_state("n1", "off", False)
+    await world.ops.nodes.set_state("n1", "off", False)
     await world.restart()
     assert world.node("n1").node.state == "off"
     assert world.node("n1").goal_values == {"power": "OFF"}
     assert "desired.state" in world.kinds("n1")
     newest = max(e.id for e in world.head.store.events)
-    assert world.head.store.event(None, "test", "another").id > newest
+    assert world.head.store.event(None, events.HEAD_STARTED, "another").id > newest
 
 
 async def test_a_failed_write_keeps_what_was_to_be_written(world: World) -> None:
     database = world.head.database
     await database.flush(world.head.store)
     database._db.execute("PRAGMA query_only=ON")
-    world.head.store.event(None, "test.kept", "keep me")
+    world.head.store.event(None, events.HEAD_STARTED, "keep me")
     world.head.store.mark(world.node("n0"))
     with pytest.raises(OperationFailed, match="cannot write the database"):
         await database.flush(world.head.store)

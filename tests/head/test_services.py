@@ -16,15 +16,21 @@ from typing import Any
 import grpc
 import pytest
 
-from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.manager import ServiceManager
-from layercake.kraken.errors import OperationFailed, Unreachable
+from layercake.head.hosting.host import ModuleHost, Start
+from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
+from layercake.kraken.errors import NotFound, Unreachable
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
+from tests.support.echo import MODULE, EchoSettings
 from tests.support.listener import KeepingListener
+from tests.support.site import site
 
-NAME = "tests.support.echo"
+NAME = "echo"
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def launch(**settings: Any) -> Launch:
+    return launch_of(MODULE, EchoSettings(**settings), site(), "tests.support.echo:MODULE")
 
 
 async def until(condition: Callable[[], Any], limit_s: float = 20.0) -> None:
@@ -38,8 +44,8 @@ class Running:
     def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
         self.listener = KeepingListener()
         self.socket = directory / "m.sock"
-        self.host = ModuleHost(self.socket, self.listener)
-        self.manager = ServiceManager(self.host, self.socket, directory / "log", {NAME: settings})
+        self.host = ModuleHost(self.socket)
+        self.manager = ServiceManager(self.host, self.socket, directory / "log", {NAME: launch(**settings)})
         self.listener.manager = self.manager
         self.status = self.manager.status[NAME]
 
@@ -47,7 +53,7 @@ class Running:
 @asynccontextmanager
 async def running(directory: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[Running]:
     run = Running(directory, settings or {})
-    await run.host.start()
+    await run.host.start(run.listener)
     run.manager.start()
     try:
         yield run
@@ -66,18 +72,18 @@ async def test_a_service_gets_nodes_and_answers(tmp_path: Path) -> None:
         await until(lambda: run.status.health == "running")
         run.host.send(NAME, pb.FromHead(node_changed=pb.NodeChanged(node="a", json=b'{"ip":"10.0.0.1"}')))
         run.host.send(NAME, pb.FromHead(node_state=pb.NodeState(node="a", values={"power": "ON"})))
-        dump = await run.host.call(NAME, "dump", {})
+        dump = await run.host.call(NAME, "echo.dump", {})
         assert dump["nodes"] == {"a": {"ip": "10.0.0.1"}}
         assert dump["states"] == {"a": {"power": "ON"}}
         assert dump["cookie"] is None, "the cookie stays in the environment, where children would see it"
-        with pytest.raises(OperationFailed, match="no such method"):
+        with pytest.raises(NotFound, match="no such call"):
             await run.host.call(NAME, "nonsense", {})
 
 
 async def test_mutations_end_in_results(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         await until(lambda: run.status.health == "running")
-        for number, name in ((1, "fail"), (2, "set"), (3, "bug")):
+        for number, name in ((1, "echo-fail"), (2, "echo-set"), (3, "echo-bug")):
             run.host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=number, node="a", mutation=name, params_json=b'{"power":"ON"}')))
         await until(lambda: len(run.listener.results) == 3)
         results = {r[0]: r for r in run.listener.results}
@@ -85,7 +91,7 @@ async def test_mutations_end_in_results(tmp_path: Path) -> None:
         assert results[2][1:] == (True, "", "", {"power": "ON"})
         assert results[3][1] is False
         assert "secret detail" not in results[3][2]
-        assert ("a", "echo.mutated", "set") in run.listener.events
+        assert ("a", "echo.mutated", "echo-set") in run.listener.events
 
 
 async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
@@ -97,14 +103,14 @@ async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
         await until(lambda: run.status.pid not in (None, first) and run.status.health == "running")
         assert run.status.restarts == 1
         assert run.listener.detachments == [NAME]
-        assert (await run.host.call(NAME, "dump", {}))["pid"] == run.status.pid
+        assert (await run.host.call(NAME, "echo.dump", {}))["pid"] == run.status.pid
 
 
 async def test_defect_9_a_service_that_failed_is_well_again_after_a_start(tmp_path: Path) -> None:
     async with running(tmp_path, {"fail": True}) as run:
         await until(lambda: run.status.restarts >= 1)
         assert run.status.health == "cannot start: cannot start: told to fail"
-        run.manager._settings = {NAME: {}}
+        run.manager.launches[NAME] = launch()
         await until(lambda: run.status.health == "running")
         assert run.status.state.value == "running"
 
@@ -113,7 +119,7 @@ async def test_only_an_instance_that_the_head_started_may_attach(tmp_path: Path)
     async with running(tmp_path) as run:
         await until(lambda: run.status.health == "running")
         assert run.socket.stat().st_mode & 0o777 == 0o600
-        run.host.expect(NAME, "expected", "right", {})
+        run.host.expect(NAME, "expected", "right", Start({}))
         async with grpc.aio.insecure_channel(f"unix:{run.socket}") as channel:
             attach = channel.stream_stream(
                 client.METHOD, request_serializer=pb.FromService.SerializeToString, response_deserializer=pb.FromHead.FromString
@@ -126,13 +132,13 @@ async def test_only_an_instance_that_the_head_started_may_attach(tmp_path: Path)
                 async for _ in attach(hello()):
                     pass
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-        assert (await run.host.call(NAME, "dump", {}))["pid"] == run.status.pid
+        assert (await run.host.call(NAME, "echo.dump", {}))["pid"] == run.status.pid
 
 
 async def test_a_call_to_a_service_that_is_away_says_so(tmp_path: Path) -> None:
-    host = ModuleHost(tmp_path / "m.sock", KeepingListener())
+    host = ModuleHost(tmp_path / "m.sock")
     with pytest.raises(Unreachable, match="not running"):
-        await host.call(NAME, "dump", {})
+        await host.call(NAME, "echo.dump", {})
 
 
 def test_defect_9_no_service_outlives_a_killed_head(tmp_path: Path) -> None:

@@ -92,16 +92,16 @@ async def test_a_bmc_that_says_off_of_a_speaking_node_is_not_believed_at_once(wo
     world.attach("n0")
     world.send(world.hello("n0"))
     record = world.node("n0")
-    world.head.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    world.head.ear.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
     assert record.value("power") == "ON"
     world.tick(1)
     world.send(world.hello("n0"))
     world.tick(5)
     assert record.value("run") == "SYNC"
-    world.head.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    world.head.ear.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
     world.tick(5)
     assert record.value("run") == "ERROR"
-    world.head.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    world.head.ear.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
     assert record.value("power") == "OFF"
 
 
@@ -109,7 +109,7 @@ async def test_defect_5_a_change_of_desired_state_is_sent_at_once(world: World) 
     world.attach("n0")
     world.send(world.hello("n0"))
     first = world.received("n0")
-    await world.ops.set_state("n0", "off", False)
+    await world.ops.nodes.set_state("n0", "off", False)
     pushed = world.received("n0")
     assert pushed.cfg_revision > first.cfg_revision
     assert world.node("n0").planner.layout.get(pushed.state, "power") == "OFF"

@@ -19,10 +19,12 @@ from imageapi.node import attach
 from imageapi.node.spec import ContainerSpec, ImageSpec
 from imageapi.server import ImageServer
 from imageapi.service import ImageService
+from imageapi.settings import ImageSettings
 from imageapi.store import Image, ImageStore, container_spec
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from layercake.node.wiring import open_url
+from tests.support.site import site
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +105,10 @@ def test_container_fields_are_checked() -> None:
 
 
 async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: Path) -> None:
-    store, service, link = ImageStore(tmp_path / "store"), ImageService(), FakeLink()
+    store, service, link = ImageStore(tmp_path / "images"), ImageService(), FakeLink()
     image = store.add(one, "app", {})
     (tmp_path / "secret.squashfs").write_text("secret")
-    await service.start(link, {"address": "127.0.0.1", "http_port": 0, "image_dir": str(store.directory)})
+    await service.start(link, site(address="127.0.0.1", data_dir=str(tmp_path)), ImageSettings(http_port=0))
     assert link.healths == ["running"] and service.server
     base = f"http://127.0.0.1:{service.server.port}"
     hexdigest, data = image.digest.partition(":")[2], one.read_bytes()
@@ -122,7 +124,7 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
                          f"/images/{hexdigest}.squashfs", "/images/" + "0" * 64):
                 async with client.get(base + path) as answer:
                     assert answer.status == 404, path
-        with pytest.raises(OperationFailed, match="nodes do that"):
+        with pytest.raises(InputError, match="nodes do that"):
             await service.mutate(MutationRequest(1, "n", "image-start", 1, 5.0, {}))
     finally:
         await service.stop()
@@ -130,10 +132,11 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
 
 async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     first, second = ImageService(), ImageService()
-    await first.start(FakeLink(), {"address": "127.0.0.1", "http_port": 0, "image_dir": str(tmp_path)})
+    where = site(address="127.0.0.1", data_dir=str(tmp_path))
+    await first.start(FakeLink(), where, ImageSettings(http_port=0))
     assert first.server
     with pytest.raises(OperationFailed, match="cannot serve images"):
-        await second.start(FakeLink(), {"address": "127.0.0.1", "http_port": first.server.port, "image_dir": str(tmp_path)})
+        await second.start(FakeLink(), where, ImageSettings(http_port=first.server.port))
     await second.stop()
     await first.stop()
 

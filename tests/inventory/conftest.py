@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
+from tests.support.inventory import load
 
 
 @pytest.fixture

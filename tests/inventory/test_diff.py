@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from layercake.inventory.diff import Action, Change, describe, diff
-from layercake.inventory.load import load
 from layercake.inventory.schema import Node
+from tests.support.inventory import load
 
 BASE = """\
 groups: {g: {bmc: {driver: ipmi, username: admin, password: {file: /a}}}}

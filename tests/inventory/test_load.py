@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from imageapi.node.spec import NAME
+from layercake.head.modules import standard
 from layercake.inventory.fields import _IMAGE
-from layercake.inventory.load import load
-from layercake.inventory.schema import Bmc, Node, groups_of, node_id
-from layercake.inventory.secrets import SecretRef
+from layercake.inventory.schema import Node, groups_of, node_id
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.secrets import SecretRef
+from powerman.inventory import Bmc
+from pxe.inventory import Boot
+from tests.support.inventory import bmc_of, load
 
 RACK = """\
 defaults: {firmware: bios, arch: x86_64, console: ttyS0, kernel_args: "mitigations=off", state: up, images: []}
@@ -31,13 +34,16 @@ def test_layers_go_from_defaults_over_groups_to_the_node() -> None:
     inventory = load(RACK, "rack.yaml", {"debian"})
     assert list(inventory.nodes) == ["n0", "n1"]
     assert inventory.nodes["n0"] == Node(
-        id=node_id("n0"), name="n0", macs=("52:54:00:00:00:0a",), ip="10.99.0.50", kernel_args="mitigations=off", groups=("ipmi",),
-        bmc=Bmc("ipmi", "10.98.1.10", 623, "admin", SecretRef(file="/etc/bmc")),
+        id=node_id("n0"), name="n0", macs=("52:54:00:00:00:0a",), ip="10.99.0.50", groups=("ipmi",),
+        parts={"pxe": Boot(kernel_args="mitigations=off"), "powerman": Bmc(
+            driver="ipmi", address="10.98.1.10", port=623, username="admin", password=SecretRef(file="/etc/bmc"))},
     )
     assert inventory.nodes["n1"] == Node(
         id=node_id("n1"), name="n1", macs=("52:54:00:00:00:0b", "52:54:00:00:00:0c"), ip="10.99.0.51", firmware="uefi",
-        kernel_args="quiet", state="off", images=("debian",), groups=("redfish", "quiet"),
-        bmc=Bmc("redfish", "https://10.98.1.11:8000", 8000, "admin", SecretRef(env="BMC_PASSWORD"), "/redfish/v1/Systems/1", False),
+        state="off", images=("debian",), groups=("redfish", "quiet"),
+        parts={"pxe": Boot(kernel_args="quiet"), "powerman": Bmc(
+            driver="redfish", address="https://10.98.1.11:8000", port=8000, username="admin",
+            password=SecretRef(env="BMC_PASSWORD"), system="/redfish/v1/Systems/1", verify_tls=False)},
     )
     assert inventory.groups == {"ipmi": ("n0",), "redfish": ("n1",), "quiet": ("n1",)}
     assert groups_of(inventory.nodes) == inventory.groups
@@ -56,7 +62,8 @@ nodes:
     assert list(inventory.nodes) == [f"c{i:02}" for i in range(16)]
     last = inventory.nodes["c15"]
     assert (last.macs, last.ip) == (("52:54:00:00:01:07",), "10.0.1.9")
-    assert last.bmc is not None and last.bmc.address == "https://10.1.0.16:8000"
+    bmc = bmc_of(inventory, last.name)
+    assert bmc is not None and bmc.address == "https://10.1.0.16:8000"
 
 
 def test_a_range_takes_one_listed_value_per_node() -> None:
@@ -67,7 +74,8 @@ nodes:
     ip: [10.0.0.8, 10.0.0.9, 10.0.0.10]
     bmc: {driver: ipmi, address: [10.1.0.8, 10.1.0.9, 10.1.0.10], port: [623, 624, 625]}
 """)
-    assert {n.name: (n.ip, n.macs[-1][-2:], n.bmc and n.bmc.port) for n in inventory.nodes.values()} == {
+    ports = {name: found.port for name in inventory.nodes if (found := bmc_of(inventory, name)) is not None}
+    assert {n.name: (n.ip, n.macs[-1][-2:], ports[n.name]) for n in inventory.nodes.values()} == {
         "n8": ("10.0.0.8", "01", 623), "n9": ("10.0.0.9", "03", 624), "n10": ("10.0.0.10", "04", 625)}
 
 
@@ -82,9 +90,9 @@ nodes:
     ("driver: redfish, address: 'https://[fd00::1]:8000'", "https://[fd00::1]:8000", 8000),
 ])
 def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int) -> None:
-    node = load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{bmc}}}}}\n').nodes["n0"]
-    assert node.bmc is not None
-    assert (node.bmc.address, node.bmc.port) == (address, port)
+    found = bmc_of(load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{bmc}}}}}\n'), "n0")
+    assert found is not None
+    assert (found.address, found.port) == (address, port)
 
 
 def test_image_names_are_those_that_the_store_takes() -> None:
@@ -100,23 +108,23 @@ groups: {g: {bmc: {driver: ipmi}}}
 nodes:
   n0: {groups: [g], mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: null}
 """)
-    assert inventory.nodes["n0"].bmc is None
+    assert bmc_of(inventory, "n0") is None
 
 
 def test_records_go_to_json_and_back_without_secrets() -> None:
     for node in load(RACK).nodes.values():
         record = json.loads(json.dumps(node.to_record()))
-        assert Node.from_record(record) == node
+        assert standard().node(record) == node
     assert load(RACK).nodes["n0"].to_record()["bmc"]["password"] == {"file": "/etc/bmc"}
 
 
 def test_a_record_of_an_older_version_gets_defaults_and_an_incomplete_one_is_refused() -> None:
-    node = Node.from_record({"id": "x", "name": "n0", "macs": [], "ip": "10.0.0.1", "from_the_future": 1})
-    assert (node.state, node.boot_timeout, node.bmc) == ("up", 180.0, None)
+    node = standard().node({"id": "x", "name": "n0", "macs": [], "ip": "10.0.0.1", "from_the_future": 1})
+    assert (node.state, node.parts) == ("up", {"pxe": Boot()})
     with pytest.raises(InputError, match="macs is missing"):
-        Node.from_record({"id": "x", "name": "n0"})
-    with pytest.raises(InputError, match="driver is missing"):
-        Node.from_record({"id": "x", "name": "n0", "macs": [], "ip": "", "bmc": {"address": "a"}})
+        standard().node({"id": "x", "name": "n0"})
+    with pytest.raises(InputError, match="field `driver`"):
+        standard().node({"id": "x", "name": "n0", "macs": [], "ip": "", "bmc": {"address": "a"}})
 
 
 def test_an_empty_inventory_has_no_nodes(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.kraken.errors import InputError
+from tests.support.inventory import load
 
 Mistakes = Callable[..., list[Problem]]
 

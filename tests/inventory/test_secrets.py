@@ -7,10 +7,11 @@ import os
 import pickle
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from layercake.inventory.secrets import Secret, SecretRef, resolve
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.secrets import Secret, SecretRef, resolve
 
 
 def test_a_secret_never_shows_itself() -> None:
@@ -67,6 +68,7 @@ def test_the_environment_is_asked() -> None:
 def test_a_reference_is_exactly_one_of_the_two() -> None:
     for record in ({}, {"file": "/a", "env": "B"}):
         with pytest.raises(InputError):
-            SecretRef.from_record(record)
+            msgspec.convert(record, SecretRef)
     ref = SecretRef(env="A")
-    assert SecretRef.from_record(ref.to_record()) == ref
+    assert msgspec.to_builtins(ref) == {"env": "A"}
+    assert msgspec.convert(msgspec.to_builtins(ref), SecretRef) == ref

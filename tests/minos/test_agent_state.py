@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from layercake.head.modules import VARIABLES
+from layercake.head.modules import standard
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.variables import Layout
 from minos.agent.events import KEEP, EventBuffer
@@ -23,7 +23,7 @@ def config(run: Path, **changes: Any) -> Config:
     return Config(**(base | changes))
 
 
-ANSWER = {"session": 7, "key": base64.b64encode(b"k" * 32).decode(), "epoch": 3, "layout": Layout(VARIABLES).to_wire(),
+ANSWER = {"session": 7, "key": base64.b64encode(b"k" * 32).decode(), "epoch": 3, "layout": Layout(standard().variables).to_wire(),
           "hello_s": 10, "dead_s": 40, "sync": "10.0.0.1:31415", "desired": {}}
 
 

@@ -15,7 +15,7 @@ from imageapi.build import build_plain_image
 from imageapi.node.container import alive
 from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates, name_of
-from layercake.head.modules import VARIABLES
+from layercake.head.modules import standard
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import TO_HEAD, TO_NODE, bearer
 from layercake.node.serving import Serving
@@ -44,7 +44,7 @@ class Served:
         tls = NodeCertificates(directory).issue(UUID, NUMBER)
         assert tls is not None
         config = Config(UUID, "n1", "", "https://h", "", "token", self.authority, run, "boot", "1")
-        session = Session(NUMBER, KEY, 1, Layout(VARIABLES), 1.0, 4.0, ("h", 1), (tls["cert"], tls["key"]))
+        session = Session(NUMBER, KEY, 1, Layout(standard().variables), 1.0, 4.0, ("h", 1), (tls["cert"], tls["key"]))
         self.serving = Serving(config, self.node.images, self.node.event, 0)
         self.serving.start(session)
         self.port = self.node.last("node.api")[2]["port"]

@@ -13,7 +13,8 @@ from vrack import BmcKind, Firmware, Rack, VmSpec
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.fake import FakeClock, FakeDriver
 from powerman.service import PowerService, Shared
-from powerman.settings import BmcSpec
+from powerman.settings import BmcSpec, PowerSettings
+from tests.support.site import site
 
 PASSWORD = "s3cr3t-of-the-bmc"
 
@@ -69,7 +70,7 @@ async def world() -> AsyncIterator[World]:
     clock = FakeClock()
     world = World(clock, FakeLink(), None)  # type: ignore[arg-type]  # filled in two lines below
     world.service = PowerService(world.make, clock, polls=False)
-    await world.service.start(world.link, {"poll_s": 30, "workers": 4})
+    await world.service.start(world.link, site(), PowerSettings(poll_s=30, workers=4))
     await world.service.node_changed("n1", record())
     yield world
     await world.service.stop()

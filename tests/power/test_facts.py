@@ -14,7 +14,7 @@ from powerman.pyghmi_worker import kind_of
 from powerman.redfish_facts import Targets, choose_reset, message_of
 from powerman.redfish_facts import parse_power as parse_redfish_power
 from powerman.service import phase
-from powerman.settings import BmcSpec, PowerSettings
+from powerman.settings import BmcSpec
 
 
 def test_a_record_becomes_a_spec(make_record: Any) -> None:
@@ -51,12 +51,6 @@ def test_a_node_without_bmc_is_an_input_error() -> None:
 def test_the_password_is_not_printed(make_record: Any) -> None:
     record = make_record()
     assert record["bmc"]["password"] not in repr(BmcSpec.from_record("n1", record))
-
-
-@pytest.mark.parametrize("raw", [{"poll_s": 0}, {"workers": "many"}, {"limits": {"rate": 3}}, {"limits": {"rest_s": -1}}])
-def test_mistakes_in_the_settings(raw: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        PowerSettings.from_json(raw)
 
 
 def test_chassis_status() -> None:

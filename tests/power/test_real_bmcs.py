@@ -21,8 +21,9 @@ from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import Web
 from powerman.rmcp_session import probe
 from powerman.service import PowerService, Shared, make_driver
-from powerman.settings import BmcSpec
+from powerman.settings import BmcSpec, PowerSettings
 from tests.support.in_netns import in_netns
+from tests.support.site import site
 
 pytestmark = pytest.mark.root
 
@@ -69,7 +70,7 @@ def with_service(rack: Rack, records: dict[str, dict[str, Any]], body: Callable[
     """Runs a body with a started service inside the rack's network."""
     async def inside() -> Any:
         service, link = PowerService(), FakeLink()
-        await service.start(link, {"poll_s": 3600, "workers": 16, **settings})
+        await service.start(link, site(), PowerSettings(**{"poll_s": 3600.0, "workers": 16, **settings}))
         try:
             for name, entry in records.items():
                 await service.node_changed(name, entry)
@@ -284,7 +285,7 @@ def test_no_secret_leaves_the_service(bmcs: Rack) -> None:
         for name in ("n0", "n1"):
             await mutate(service, "power-on", name)
             await mutate(service, "power-off", name)
-            said.append(repr(await service.call("sensors", {"node": name})))
+            said.append(repr(await service.call("power.sensors", {"node": name})))
             bmcs.pause_bmc(int(name[1:]))
             try:
                 await mutate(service, "power-discover", name)

@@ -37,7 +37,7 @@ async def test_a_bmc_that_says_on_does_not_contradict_hang(world: Any) -> None:
     await world.service.node_state("n1", {"power": "HANG"})
     world.drivers["n1"].power = PowerState.ON
     await world.poll()
-    await world.service.call("refresh", {"node": "n1"})
+    await world.service.call("power.refresh", {"node": "n1"})
     assert world.link.discoveries == []
     world.drivers["n1"].power = PowerState.OFF
     await world.poll()
@@ -74,29 +74,30 @@ async def test_the_poller_keeps_away_from_a_bmc_in_use(world: Any, monkeypatch: 
 
 
 async def test_calls(world: Any) -> None:
-    status = await world.service.call("status", {"node": "n1"})
+    status = await world.service.call("power.status", {"node": "n1"})
     assert status["power"] == "OFF" and status["driver"] == "ipmi" and status["address"] == "192.0.2.1:623" and status["reachable"]
-    assert (await world.service.call("refresh", {"node": "n1"}))["power"] == "OFF"
+    assert (await world.service.call("power.refresh", {"node": "n1"}))["power"] == "OFF"
     assert world.link.discoveries[-1][:2] == ("n1", {"power": "OFF"})
-    assert await world.service.call("sensors", {"node": "n1"}) == [{"name": "Inlet", "value": 21.5, "unit": "°C", "health": "ok"}]
-    assert (await world.service.call("sel", {"node": "n1"}))[0]["text"] == "power supply: present"
+    assert await world.service.call("power.sensors", {"node": "n1"}) == [
+        {"name": "Inlet", "value": 21.5, "unit": "°C", "health": "ok"}]
+    assert (await world.service.call("power.log", {"node": "n1"}))[0]["text"] == "power supply: present"
     with pytest.raises(KeyError):
         await world.service.call("explode", {"node": "n1"})
     with pytest.raises(InputError):
-        await world.service.call("status", {})
+        await world.service.call("power.status", {})
 
 
 async def test_status_of_a_dead_bmc_does_not_ask_it_again(world: Any) -> None:
     world.drivers["n1"].answers = False
     for _ in range(2):
         with pytest.raises(Unreachable):
-            await world.service.call("status", {"node": "n1"})
+            await world.service.call("power.status", {"node": "n1"})
     asked = len(world.drivers["n1"].calls)
     with pytest.raises(Unreachable):
-        await world.service.call("status", {"node": "n1"})
+        await world.service.call("power.status", {"node": "n1"})
     assert len(world.drivers["n1"].calls) == asked
     with pytest.raises(Unreachable):
-        await world.service.call("refresh", {"node": "n1"})     # a person insists
+        await world.service.call("power.refresh", {"node": "n1"})     # a person insists
     assert len(world.drivers["n1"].calls) == asked + 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.events import EXITED
 from layercake.head.rolls import manager
 from layercake.kraken.errors import InputError, Refused
 from tests.support.rollnodes import Site, a_site, inventory
@@ -48,7 +49,7 @@ async def test_the_node_itself_says_why(site: Site) -> None:
     site.agents["n0"].bad = "two"
     roll = await site.start("n0", "two")
     await site.until_over(roll.id)
-    site.world.head.store.event(site.world.node("n0"), "container.exited", "image two: exit status 7", severity="error")
+    site.world.head.store.event(site.world.node("n0"), EXITED, "image two: exit status 7")
     assert site.roll(roll.id)["nodes"][0]["trouble"] == "image two: exit status 7"
 
 
@@ -81,7 +82,7 @@ async def test_overlapping_rolls_are_refused_and_say_by_whom(site: Site) -> None
     with pytest.raises(Refused, match=r"cannot roll n2, n3: roll 1 to two, by ann, has it \(staging\)"):
         await site.start("n[2-5]", "three")
     with pytest.raises(Refused, match="roll 1 to two"):
-        await site.world.ops.roll("n0", "three", None)
+        await site.world.ops.rolls.at_once("n0", "three", None)
     assert site.world.node("n4").stage == ()
     other = await site.start("n[4-5]", "three")
     assert (await site.until_over(other.id))["state"] == "done"
@@ -93,9 +94,9 @@ async def test_overlapping_rolls_are_refused_and_say_by_whom(site: Site) -> None
 async def test_an_inventory_that_changes_the_images_of_a_rolling_node_is_refused(site: Site) -> None:
     await site.start("n[0-3]", "two", batch="1")
     with pytest.raises(Refused, match="roll 1"):
-        await site.world.ops.apply(inventory(6, "three"), "x.yaml", None, True)
+        await site.world.ops.inventory.apply(inventory(6, "three"), "x.yaml", None, True)
     with pytest.raises(Refused, match="roll 1 needs it"):
-        await site.world.ops.remove_image("two")
+        await site.world.ops.images.remove("two")
 
 
 async def test_a_busy_node_waits_and_the_others_go_on(site: Site) -> None:

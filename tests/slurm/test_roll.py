@@ -20,7 +20,7 @@ from imageapi.build.services import slurm_container
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.head import Head
-from layercake.head.operations.operations import Operations
+from layercake.head.operations import Operations
 from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Phase, Stand
 from layercake.head.settings import Settings, SlurmSettings, SyncSettings

@@ -7,21 +7,24 @@ import sys
 from pathlib import Path
 
 from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.manager import ServiceManager, ServiceState
+from layercake.head.hosting.manager import ServiceManager, ServiceState, launch_of
+from tests.support.echo import MODULE, EchoSettings
 from tests.support.listener import KeepingListener
+from tests.support.site import site
 
 
 async def main(directory: Path) -> None:
     listener = KeepingListener()
     socket = directory / "m.sock"
-    host = ModuleHost(socket, listener)
-    manager = ServiceManager(host, socket, directory / "log", {"tests.support.echo": {}})
+    host = ModuleHost(socket)
+    launch = launch_of(MODULE, EchoSettings(), site(), "tests.support.echo:MODULE")
+    manager = ServiceManager(host, socket, directory / "log", {"echo": launch})
     listener.manager = manager
-    await host.start()
+    await host.start(listener)
     manager.start()
-    while manager.status["tests.support.echo"].state is not ServiceState.RUNNING:
+    while manager.status["echo"].state is not ServiceState.RUNNING:
         await asyncio.sleep(0.02)
-    print(manager.status["tests.support.echo"].pid, flush=True)
+    print(manager.status["echo"].pid, flush=True)
     await asyncio.sleep(3600)
 
 

@@ -1,4 +1,4 @@
-"""A service that answers what it is asked; run by the service manager as `python -m tests.support.echo`."""
+"""A module that answers what it is asked; run by the module manager as any other."""
 
 from __future__ import annotations
 
@@ -6,26 +6,70 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from layercake.kraken.errors import OperationFailed
+from layercake.kraken.events import EventKind, Severity
+from layercake.kraken.mutation import mutation
+from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi import client
+from layercake.moduleapi.module import Module, NoRequest, Role, Site, call
 from layercake.moduleapi.service import Link, MutationRequest, Service
+
+MUTATED = EventKind("echo.mutated", Severity.INFO, "A mutation was asked for.")
+
+
+class EchoSettings(msgspec.Struct):
+    """Whether to refuse to start."""
+
+    fail: bool = False
+
+
+@mutation("echo-fail", changes={"echo": (UNKNOWN, "FAILED")})
+async def fail(service: EchoService, request: MutationRequest) -> Mapping[str, str]:
+    """Fails."""
+    raise OperationFailed("cannot do it: told to fail", hint="ask for something else")
+
+
+@mutation("echo-bug", changes={"echo": (UNKNOWN, "BUG")})
+async def bug(service: EchoService, request: MutationRequest) -> Mapping[str, str]:
+    """Has a bug."""
+    raise RuntimeError("secret detail")
+
+
+@mutation("echo-set", changes={"echo": (UNKNOWN, "SET")})
+async def set_(service: EchoService, request: MutationRequest) -> Mapping[str, str]:
+    """Says its parameters back."""
+    service.link.event(request.node, MUTATED, request.mutation, data={"attempt": request.attempt})
+    return {str(k): str(v) for k, v in request.params.items()}
+
+
+@call("echo.dump", role=Role.VIEWER, request=NoRequest)
+async def dump(service: EchoService, request: NoRequest) -> dict[str, Any]:
+    """Everything that it was told."""
+    cookie = os.environ.get(client.COOKIE_VARIABLE)
+    return {"pid": os.getpid(), "nodes": service.nodes, "states": service.states, "cookie": cookie}
+
+
+MODULE = Module(
+    name="echo", doc="Says back what it was told.", settings=EchoSettings,
+    variables=(Variable("echo", (UNKNOWN, "SET", "FAILED", "BUG")),),
+    mutations=(fail, bug, set_), calls=(dump,), events=(MUTATED,), service="tests.support.echo:EchoService",
+)
 
 
 class EchoService(Service):
     """Says back what it was told."""
 
-    name = "tests.support.echo"
+    module = MODULE
 
-    async def start(self, link: Link, settings: Mapping[str, Any]) -> None:
+    async def start(self, link: Link, site: Site, settings: EchoSettings) -> None:
         """Refuses to start when the settings say so."""
-        if settings.get("fail"):
+        if settings.fail:
             raise OperationFailed("cannot start: told to fail")
         self.link = link
         self.nodes: dict[str, Any] = {}
         self.states: dict[str, Any] = {}
-
-    async def stop(self) -> None:
-        """Nothing to close."""
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Keeps the record."""
@@ -38,23 +82,3 @@ class EchoService(Service):
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Keeps the state."""
         self.states[node] = dict(values)
-
-    async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
-        """Fails a mutation called fail; otherwise reports its parameters as discovered."""
-        if request.mutation == "fail":
-            raise OperationFailed("cannot do it: told to fail", hint="ask for something else")
-        if request.mutation == "bug":
-            raise RuntimeError("secret detail")
-        self.link.event(request.node, "echo.mutated", request.mutation, data={"attempt": request.attempt})
-        return {str(k): str(v) for k, v in request.params.items()}
-
-    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Answers what it knows."""
-        if method == "dump":
-            cookie = os.environ.get(client.COOKIE_VARIABLE)
-            return {"pid": os.getpid(), "nodes": self.nodes, "states": self.states, "cookie": cookie}
-        raise KeyError(method)
-
-
-if __name__ == "__main__":
-    client.main(EchoService)

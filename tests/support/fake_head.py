@@ -16,7 +16,7 @@ from typing import Any
 
 from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates
-from layercake.head.modules import VARIABLES
+from layercake.head.modules import standard
 from layercake.kraken.errors import WireError
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
@@ -34,7 +34,7 @@ class FakeHead:
         self.authority = directory / "ca.pem"
         self.certificates = NodeCertificates(directory)
         self.node, self.token, self.hello_s = node, token, hello_s
-        self.layout = Layout(VARIABLES)
+        self.layout = Layout(standard().variables)
         self.session, self.key, self.epoch = 0, b"", 1
         self.document: dict[str, Any] = {"revision": 1, "goal": {}, "images": [], "requests": []}
         self.joins: list[dict[str, Any]] = []

@@ -19,6 +19,7 @@ class KeepingListener:
         self.events: list[tuple[str, str, str]] = []
         self.results: list[tuple[int, bool, str, str, dict[str, str]]] = []
         self.healths: list[str] = []
+        self.refusals: list[str] = []
 
     def attached(self, service: str) -> None:
         self.attachments.append(service)
@@ -32,7 +33,10 @@ class KeepingListener:
     def event(self, service: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
         self.events.append((node, kind, text))
 
-    def result(self, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
+    def refused(self, module: str, why: str) -> None:
+        self.refusals.append(why)
+
+    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
         self.results.append((number, ok, error, hint, dict(values)))
 
     def health(self, service: str, text: str) -> None:

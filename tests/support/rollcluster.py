@@ -109,7 +109,7 @@ class Cluster:
     def obey(self, actions: tuple[Action, ...]) -> None:
         for action in actions:
             if isinstance(action, Note):
-                self.notes.append(action.kind)
+                self.notes.append(action.kind.name)
                 continue
             member = self.members[action.node]
             if isinstance(action, Stage):

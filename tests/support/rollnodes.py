@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from layercake.head.agents.server import desired
+from layercake.head.agents.document import desired
+from layercake.head.agents.heard import heard
 from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
 from layercake.head.views.rolls import roll_view
@@ -32,7 +33,7 @@ class Agent:
         if self.silent:
             return
         record = self.world.node(self.name)
-        document = desired(record, self.world.settings, {})
+        document = desired(record, "http://head/images/", {})
         stage = {i["digest"]: i for i in document["stage"]}
         for digest in stage.keys() - self.staged:
             self.event("image.staged", {"digest": digest, "name": stage[digest]["name"]})
@@ -48,10 +49,11 @@ class Agent:
             image = "FATAL"
         self.world.send(self.world.hello(self.name, image=image, busy=self.busy))
 
-    def event(self, kind: str, data: dict[str, Any]) -> None:
-        record = self.world.node(self.name)
-        self.world.head.store.event(record, kind, kind, data=data)
-        self.world.head.nodes._note(record, kind, kind, data)
+    def event(self, name: str, data: dict[str, Any]) -> None:
+        record, kind = self.world.node(self.name), self.world.head.table.events[name]
+        self.world.head.store.event(record, kind, name, data=data)
+        if heard(record, kind, name, data):
+            self.world.head.store.mark(record)
 
 
 def inventory(count: int, image: str) -> str:
@@ -77,12 +79,12 @@ class Site:
             file = self.world.directory / f"{name}.squashfs"
             file.write_bytes(b"hsqs" + name.encode() * 10)
             self.world.head.images.add(file, name, {"systemd": False})
-        await self.world.ops.apply(inventory(count, "one"), "test.yaml", None, True)
+        await self.world.ops.inventory.apply(inventory(count, "one"), "test.yaml", None, True)
         self.agents = {f"n{i}": Agent(self.world, f"n{i}") for i in range(count)}
         await self.step(2)
 
     async def start(self, text: str, image: str, **ask: Any) -> Roll:
-        return await self.world.ops.start_roll(text, Ask(image, by="ann", **ask))
+        return await self.world.ops.rolls.start(text, Ask(image, by="ann", **ask))
 
     async def step(self, seconds: int = 1) -> None:
         for _ in range(seconds):

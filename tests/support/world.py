@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from layercake.head.head import Head
-from layercake.head.operations.operations import Operations
+from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
 from layercake.head.state.store import Record, Session
 from layercake.kraken.wire import Datagram, Kind, decode, encode

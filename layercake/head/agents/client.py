@@ -12,7 +12,7 @@ import aiohttp
 
 from layercake.head.agents.certificates import NodeCertificates, name_of
 from layercake.head.state.store import Record
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import TO_NODE, bearer
 
 CONNECT_S = 5.0
@@ -56,5 +56,5 @@ async def _failure(record: Record, response: aiohttp.ClientResponse) -> Layercak
         text, hint = str(said["error"])[:500], str(said.get("hint") or "")[:200]
     except (ValueError, KeyError, TypeError):
         text, hint = f"it answers {response.status}", ""
-    kind = {400: InputError, 403: Refused, 404: InputError}.get(response.status, OperationFailed)
+    kind = {400: InputError, 403: Refused, 404: NotFound}.get(response.status, OperationFailed)
     return kind(f"{text} (says {record.name})", hint=hint)

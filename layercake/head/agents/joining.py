@@ -6,15 +6,25 @@ powered off. A second claimant, a wrong token, or a claim outside the window is 
 
 from __future__ import annotations
 
+import enum
 import hmac
 import secrets
 from dataclasses import dataclass, field
 
 from layercake.base.clock import Clock
+from layercake.head import events
 from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.errors import Refused
 
 GRACE_S = 30.0  # a node that got its token in the last second of the window still has to load a kernel
+
+
+class NoJoin(enum.Enum):
+    """Why a claim is refused."""
+
+    NO_WINDOW = "no boot window is open for it"
+    WRONG_TOKEN = "the token is wrong"  # noqa: S105 (a reason, not a token)
+    USED_TOKEN = "the token was used before"  # noqa: S105
 
 
 @dataclass(slots=True)
@@ -49,16 +59,16 @@ class Joining:
     def claim(self, record: Record, token: str, boot_id: str) -> Session:
         """Trades a token for a new session. Raises Refused with the reason, and records it."""
         window = self._windows.get(record.node.id)
-        why = ""
+        why = None
         if window is None or (not window.used and window.until < self._clock()):
-            why = "no boot window is open for it"
+            why = NoJoin.NO_WINDOW
         elif not hmac.compare_digest(window.token, token):
-            why = "the token is wrong"
+            why = NoJoin.WRONG_TOKEN
         elif window.used:
-            why = "the token was used before"
-        if why:
-            self._store.event(record, "join.refused", f"a join was refused: {why}", severity="warning", data={"boot_id": boot_id})
-            raise Refused(f"cannot join {record.name}: {why}", hint="power-cycle the node to boot it again")
+            why = NoJoin.USED_TOKEN
+        if why is not None:
+            self._store.event(record, events.JOIN_REFUSED, f"a join was refused: {why.value}", data={"boot_id": boot_id})
+            raise Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
         assert window is not None  # noqa: S101 - a refusal above covers it; for the type checker
         window.used = True
         return Session(secrets.randbits(63), secrets.token_bytes(32), boot_id, self._clock())

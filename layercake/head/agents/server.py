@@ -7,77 +7,34 @@ import base64
 import itertools
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from imageapi.content import Attachment
 from imageapi.store import ImageStore
+from layercake.head import events
 from layercake.head.agents.certificates import NodeCertificates
+from layercake.head.agents.document import desired
+from layercake.head.agents.heard import heard
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Sync
+from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.database import Database
 from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store, WantedImage
+from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
+from layercake.kraken.events import Bearing
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
 _MAX_EVENTS = 500
-_MAX_CONTAINERS = 200
-_NOT_HISTORY = ("image.containers", "node.api")
-"""Events that say how things are, not what has happened."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def no_attachment(digest: str) -> Attachment | None:
-    """How nodes attach a content when all of them are fetched."""
-    return None
-
-
-def desired(
-    record: Record, settings: Settings, requests: Mapping[int, dict[str, Any]],
-    attachment: Callable[[str], Attachment | None] = no_attachment,
-) -> dict[str, Any]:
-    """The document D of ARCHITECTURE.md: everything that a node needs to know to act."""
-    base = f"http://{settings.address}:{settings.images.http_port}/images/"
-    return {
-        "revision": record.cfg_revision, "goal": record.goal_values,
-        "images": [_image(i, base, attachment(i.digest)) for i in record.wanted],
-        "stage": [_image(i, base, attachment(i.digest)) for i in record.stage],
-        "requests": [{"id": number, **request} for number, request in requests.items()],
-    }
-
-
-def _image(image: WantedImage, base: str, attachment: Attachment | None) -> dict[str, Any]:
-    document = {
-        "name": image.name, "digest": image.digest, "size": image.size, "container": image.container,
-        "url": base + image.digest.removeprefix("blake2b:"),
-    }
-    if attachment is not None:
-        document |= {"attach": attachment.attach, "verity": attachment.verity}
-    return document
-
-
-_FIELDS: Mapping[str, type | tuple[type, ...]] = {
-    "name": str, "digest": str, "state": str, "health": str, "pid": int, "started_s": (int, float, type(None)), "retries": int,
-    "last_error": str, "error": str, "retry_in_s": (int, float, type(None)),
-}
-
-
-def containers(data: object) -> tuple[dict[str, Any], ...]:
-    """How a node says its containers are, as far as it is well-formed: it goes to people's screens."""
-    found = []
-    for entry in data if isinstance(data, list) else []:
-        if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in _FIELDS.items()):
-            found.append({name: entry[name][:500] if isinstance(entry[name], str) else entry[name] for name in _FIELDS})
-    return tuple(found[:_MAX_CONTAINERS])
 
 
 class NodeApi:
@@ -85,8 +42,10 @@ class NodeApi:
 
     def __init__(
         self, store: Store, engine: Engine, joining: Joining, sync: Sync, database: Database, settings: Settings,
-        images: ImageStore, certificates: NodeCertificates,
+        images: ImageStore, images_url: str, certificates: NodeCertificates, table: Table,
     ) -> None:
+        self._table = table
+        self._images_url = images_url
         self._store = store
         self._engine = engine
         self._joining = joining
@@ -140,15 +99,15 @@ class NodeApi:
             raise Refused("cannot join: the claim is not well-formed")
         record = self._store.find(str(claim["node"]))
         if record is None:
-            self._store.event(None, "join.refused", f"a join from {request.remote} was refused: no such node", severity="warning")
+            self._store.event(None, events.JOIN_REFUSED, f"a join from {request.remote} was refused: no such node")
             raise Refused("cannot join: no such node")
         session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
         self._sync.forget(record)
         record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
         record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
         facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
-        self._store.event(record, "node.joined", f"joined from {request.remote}", data=facts)
-        self._engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "the node has joined"))
+        self._store.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
+        self._engine.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
         self._store.mark(record)
         await self._database.flush(self._store)
         timers = self._settings.sync
@@ -160,7 +119,7 @@ class NodeApi:
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return desired(record, self._settings, self._requests.get(record.node.id, {}), self._images.attachment)
+        return desired(record, self._images_url, self._requests.get(record.node.id, {}), self._images.attachment)
 
     def _authenticate(self, request: web.Request) -> Record:
         header = request.headers.get("Authorization", "")
@@ -182,7 +141,7 @@ class NodeApi:
         record, name = self._authenticate(request), request.match_info["name"]
         document = self._document(record)
         if not any(i.get("attach", {}).get("secret") == name for i in (*document["images"], *document["stage"])):
-            self._store.event(record, "secret.refused", "asked for a secret that none of its images needs", severity="warning",
+            self._store.event(record, events.SECRET_REFUSED, "asked for a secret that none of its images needs",
                               data={"secret": name[:80]})
             raise Refused("cannot hand out the secret: no image of this node needs it")
         return web.json_response({"key": self._images.secret(name)}, headers={"Cache-Control": "no-store"})
@@ -190,37 +149,19 @@ class NodeApi:
     async def _events(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)
         body = await _body(request)
-        events = body if isinstance(body, list) else [body]
-        for event in events[:_MAX_EVENTS]:
+        told = body if isinstance(body, list) else [body]
+        for event in told[:_MAX_EVENTS]:
             if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
                 raise OperationFailed("cannot take the events: each is an object")
-            kind, text = str(event.get("kind", "node.event"))[:64], str(event.get("text", ""))
-            severity = str(event.get("severity", "info"))
-            if kind not in _NOT_HISTORY:
-                self._store.event(record, kind, text, severity=severity, data=event.get("data"))
-            self._note(record, kind, text, event.get("data", {}))
-        return _json({"taken": len(events)})
-
-    def _note(self, record: Record, kind: str, text: str, data: Mapping[str, Any]) -> None:
-        """Keeps what is to be known of a node from its events: what it has staged, and how its containers are."""
-        if kind == "image.staged":
-            digest = str(data.get("digest", ""))
-            if digest not in {i.digest for i in record.stage}:
-                return
-            record.staged |= {digest}
-        elif kind == "image.stage-failed":
-            record.stage_error = str(data.get("error") or text)[:500]
-        elif kind in ("image.unhealthy", "image.healthy"):
-            record.unhealthy = text[:500] if kind == "image.unhealthy" else ""
-        elif kind == "image.containers":
-            record.containers = containers(data.get("containers"))
-            record.unhealthy = next((c["error"] for c in record.containers if c["health"] == "unhealthy"), "")
-        elif kind == "node.api":
-            port = data.get("port")
-            record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
-        else:
-            return
-        self._store.mark(record)
+            name, text = str(event.get("kind", ""))[:64], str(event.get("text", ""))
+            kind = self._table.events.get(name, events.NODE_EVENT)
+            if kind is events.NODE_EVENT:
+                text = f"{name}: {text}"
+            if kind.bearing is not Bearing.STANDING:
+                self._store.event(record, kind, text, severity=str(event.get("severity", "")), data=event.get("data"))
+            if heard(record, kind, text, event.get("data", {})):
+                self._store.mark(record)
+        return _json({"taken": len(told)})
 
     async def _answer(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)

@@ -9,6 +9,7 @@ and is lost if it does not answer within `probe_s`.
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import socket
 import time
@@ -17,6 +18,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from layercake.base.clock import Clock
+from layercake.head import events
+from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
@@ -26,25 +29,34 @@ from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, n
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # then others have their turn; what is left is read in the next round of the loop
-_FROM_NODE = ("image", "busy")
-_ALIVE = {"power": "ON", "boot": "INIT"}  # what a datagram proves beside what it says
 _SO_RCVBUFFORCE = 33
+
+
+class Loss(enum.Enum):
+    """Why a node is held for lost."""
+
+    SILENT = "nothing came from it"
+    FIRMWARE = "its firmware asked for a boot program"
+    BMC_OFF = "its BMC says that it is off"
 
 
 class Sync:
     """The sync socket and the liveness of the nodes."""
 
     def __init__(
-        self, store: Store, engine: Engine, settings: Settings, clock: Clock, on_lost: Callable[[Record, str], None]
+        self, store: Store, engine: Engine, settings: Settings, table: Table, clock: Clock,
+        on_lost: Callable[[Record, Loss, str], None],
     ) -> None:
         self._store = store
         self._engine = engine
         self._settings = settings
         self._clock = clock
         self._on_lost = on_lost
+        self._alive = table.alive
+        self._of_nodes = tuple(table.of_nodes - {"run"})
         self._socket: socket.socket | None = None
         self._guards: dict[int, ReplayGuard] = {}
-        self._suspects: dict[str, tuple[float, str]] = {}  # node id -> (since, why)
+        self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
         self.counters: Counter[str] = Counter()
 
     def open(self) -> None:
@@ -105,9 +117,9 @@ class Sync:
         self._suspects.pop(record.node.id, None)
         said = layout.unpack(datagram.state)
         run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
-        values = {**_ALIVE, "run": run} | {k: said[k] for k in _FROM_NODE}
+        values = {**self._alive, "run": run} | {k: said[k] for k in self._of_nodes}
         if record.value("run") != "SYNC" and run == "SYNC":
-            self._store.event(record, "sync.attached", f"the agent speaks (from {address[0]})")
+            self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
         moved = record.acked != datagram.cfg_revision
         record.acked = datagram.cfg_revision
         self._engine.discover(record, values, "the agent says so")
@@ -123,7 +135,7 @@ class Sync:
         if record.session is not None and record.address is not None:
             self._send(record, Kind.DESIRED, record.address)
 
-    def suspect(self, record: Record, why: str) -> None:
+    def suspect(self, record: Record, why: Loss) -> None:
         """Something speaks against a node being alive: asks it, and gives it `probe_s` to answer."""
         if record.node.id not in self._suspects:
             self._suspects[record.node.id] = (self._clock(), why)
@@ -145,17 +157,17 @@ class Sync:
                 continue
             if record.value("run") != "SYNC":
                 continue
-            since, why = self._suspects.get(record.node.id, (None, ""))
-            if since is not None and now - since > timers.probe_s:
-                self._lost(record, f"{why}, and it did not answer in {timers.probe_s:.0f} s")
+            since, why = self._suspects.get(record.node.id, (now, Loss.SILENT))
+            if now - since > timers.probe_s:
+                self._lost(record, why, f"{why.value}, and it did not answer in {timers.probe_s:.0f} s")
             elif now - record.last_seen > timers.dead_s:
-                self._lost(record, f"nothing came from it for {timers.dead_s:.0f} s")
+                self._lost(record, Loss.SILENT, f"{Loss.SILENT.value} for {timers.dead_s:.0f} s")
 
-    def _lost(self, record: Record, why: str) -> None:
+    def _lost(self, record: Record, loss: Loss, why: str) -> None:
         self._suspects.pop(record.node.id, None)
-        self._store.event(record, "sync.lost", f"lost: {why}", severity="warning")
+        self._store.event(record, events.SYNC_LOST, f"lost: {why}")
         self._engine.post(record, Discovered({"run": "ERROR"}, why))
-        self._on_lost(record, why)
+        self._on_lost(record, loss, why)
 
     def _send(
         self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None, *, probe: bool = False

@@ -1,24 +1,27 @@
-"""Carries out what the engine decides: attempts go to the service that owns the mutation, their results come back."""
+"""Carries out what the engine decides: attempts go to the module that owns the mutation, their results come back."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from layercake.head.agents.joining import Joining
 from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
+from layercake.kraken.errors import Refused
+from layercake.kraken.mutation import Mutation
+from layercake.kraken.variables import UNKNOWN
 from layercake.moduleapi import module_pb2 as pb
 
-_NEEDS_TOKEN = ("boot-arm", "boot-wait")
-_CLOSES_WINDOW = ("power-off", "power-reset")
+WINDOW_TIMES = 3.0
+"""A boot window is open for so many times the longest step that a node joins by: a boot that gets on may take that long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """An attempt that is under way in a service."""
+    """An attempt that is under way in a module."""
 
     number: int
     node: str
@@ -27,56 +30,64 @@ class Flight:
     timeout: float
 
 
+def cuts_power(mutation: Mutation) -> bool:
+    """Whether a mutation switches a node off: a token that it was given is worth nothing from then on."""
+    before, after = mutation.changes.get("power", (UNKNOWN, UNKNOWN))
+    return before != UNKNOWN and after == "OFF"
+
+
 class Dispatcher:
     """The attempts under way, by number and by node."""
 
-    def __init__(self, host: ModuleHost, joining: Joining, owners: Mapping[str, str]) -> None:
+    def __init__(self, host: ModuleHost, joining: Joining, table: Table) -> None:
         self._host = host
         self._joining = joining
-        self._owners = owners
+        self._table = table
         self._numbers = itertools.count(1)
         self._flights: dict[int, Flight] = {}
         self._by_node: dict[str, Flight] = {}
 
-    def start(self, record: Record, mutation: str, attempt: int, timeout: float) -> None:
-        """Sends an attempt to its service; one whose service is not attached goes out when it attaches."""
-        service = self._owners.get(mutation, "")
-        if mutation in _CLOSES_WINDOW:
+    def start(self, record: Record, name: str, attempt: int, timeout: float) -> None:
+        """Sends an attempt to its module; one whose module is not attached goes out when it attaches."""
+        module, mutation = self._table.owner.get(name, ""), record.planner.mutation(name)
+        if cuts_power(mutation):
             self._joining.close(record)
-        if not service:
-            return
-        flight = Flight(next(self._numbers), record.node.id, mutation, attempt, timeout)
+        if not module:
+            return  # the head waits for what it will see, or the node does it itself
+        flight = Flight(next(self._numbers), record.node.id, name, attempt, timeout)
         self._flights[flight.number] = self._by_node[flight.node] = flight
-        self._send(record, flight, service)
+        self._send(record, flight, module)
 
-    def _send(self, record: Record, flight: Flight, service: str) -> None:
+    def _send(self, record: Record, flight: Flight, module: str) -> None:
         params: dict[str, object] = {}
-        if flight.mutation in _NEEDS_TOKEN:
-            window = 3 * record.node.boot_timeout  # a boot that gets on may take that long
+        if record.planner.mutation(flight.mutation).joins:
+            window = WINDOW_TIMES * max(m.timeout for m in record.planner.mutations if m.joins)
             params = {"token": self._joining.open(record, window), "window_s": window}
         message = pb.Mutate(
             id=flight.number, node=flight.node, mutation=flight.mutation, attempt=flight.attempt, timeout_s=flight.timeout,
             params_json=json.dumps(params).encode(),
         )
-        self._host.send(service, pb.FromHead(mutate=message))
+        self._host.send(module, pb.FromHead(mutate=message))
 
     def cancel(self, record: Record, mutation: str) -> None:
         """Ends an attempt. Its result, should it still come, is not listened to."""
         flight = self._by_node.get(record.node.id)
         if flight is not None and flight.mutation == mutation:
             self._drop(flight)
-            self._host.send(self._owners[mutation], pb.FromHead(cancel=pb.Cancel(id=flight.number)))
+            self._host.send(self._table.owner[mutation], pb.FromHead(cancel=pb.Cancel(id=flight.number)))
 
-    def resend(self, record: Record, service: str) -> None:
-        """A service attached anew: it gets the attempt of this node that is under way, if it owns that."""
+    def resend(self, record: Record, module: str) -> None:
+        """A module attached anew: it gets the attempt of this node that is under way, if it owns that."""
         flight = self._by_node.get(record.node.id)
-        if flight is not None and self._owners.get(flight.mutation) == service:
-            self._send(record, flight, service)
+        if flight is not None and self._table.owner.get(flight.mutation) == module:
+            self._send(record, flight, module)
 
-    def finished(self, number: int) -> Flight | None:
-        """Takes an attempt off the list; None when nobody waits for it any more."""
+    def finished(self, module: str, number: int) -> Flight | None:
+        """Takes an attempt off the list; None when nobody waits for it any more. Raises Refused if it is another module's."""
         flight = self._flights.get(number)
         if flight is not None:
+            if self._table.owner.get(flight.mutation) != module:
+                raise Refused(f"the result of {flight.mutation} is not module {module}'s to say")
             self._drop(flight)
         return flight
 

@@ -1,7 +1,10 @@
-"""The head's side of the module API: a gRPC server on a Unix socket to which service processes attach.
+"""The head's side of the module API: a gRPC server on a Unix socket to which the modules' processes attach.
 
-Only a process that the service manager started may attach: it shows the one-use cookie of its instance. Messages to a
-service are sent in the order they were queued; a service that is not attached gets a full snapshot when it attaches.
+Only a process that the manager started may attach: it shows the one-use cookie of its instance. Messages to a module are sent in
+the order they were queued; one that is not attached gets a full snapshot when it attaches.
+
+No module can harm another, or the head: one that says much is read more slowly, one that does not read is cut off, and what makes
+no sense, or is not its to say, is left out and told once in a while.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import hmac
 import itertools
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,57 +24,100 @@ import grpc.aio
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.moduleapi import module_pb2 as pb
-from layercake.moduleapi.client import API_VERSION
+from layercake.moduleapi.client import API_VERSION, ERROR_KINDS
 
 log = logging.getLogger("layercake.modules")
+HELLO_S = 10.0
+"""Seconds that a process has to say Hello after it connected."""
+RATE, AT_ONCE = 5000.0, 200
+"""Messages a second that one module may say in the long run, and how many are handled before others have their turn."""
+BURST = 50_000.0
+BACKLOG = 500_000
+"""Messages to a module that does not read them, before it is cut off and started again."""
+TELL_S = 60.0
+_MUTATE_NUMBERS = 1 << 62  # calls are numbered from here, apart from mutations
 
 
 class Listener(Protocol):
-    """What the head does with what services say."""
+    """What the head does with what modules say."""
 
-    def attached(self, service: str) -> None:
-        """A service attached and has its settings: send it the nodes, their states, and what is under way."""
+    def attached(self, module: str) -> None:
+        """A module's process attached and has its settings: send it the nodes, their states, and what is under way."""
 
-    def detached(self, service: str) -> None:
-        """A service's stream ended."""
+    def detached(self, module: str) -> None:
+        """Its stream ended."""
 
-    def discovered(self, service: str, node: str, values: Mapping[str, str], why: str) -> None:
-        """A service found something out."""
+    def discovered(self, module: str, node: str, values: Mapping[str, str], why: str) -> None:
+        """It found something out. Raises LayercakeError for what is not its to say."""
 
-    def event(self, service: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
-        """A service adds to a node's history."""
+    def event(self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
+        """It adds to a node's history."""
 
-    def result(self, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
-        """An attempt at a mutation ended."""
+    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
+        """An attempt at a mutation ended. Raises LayercakeError for what is not its to say."""
 
-    def health(self, service: str, text: str) -> None:
-        """A service says how it is."""
+    def health(self, module: str, text: str) -> None:
+        """It says how it is."""
+
+    def refused(self, module: str, why: str) -> None:
+        """It said something that was left out."""
 
 
+@dataclass(slots=True)
 class _Attachment:
-    """One attached service process."""
+    """One attached process. `room` is how many messages it may say now, as of `at`."""
 
-    def __init__(self, service: str, instance: str) -> None:
-        self.service = service
-        self.instance = instance
-        self.queue: asyncio.Queue[pb.FromHead | None] = asyncio.Queue()
-        self.calls: dict[int, asyncio.Future[Any]] = {}
+    module: str
+    version: int
+    queue: asyncio.Queue[pb.FromHead | None] = field(default_factory=asyncio.Queue)
+    calls: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    room: float = BURST
+    at: float = field(default_factory=time.monotonic)
+    told_at: float = float("-inf")
+
+    def wait(self) -> float:
+        """Takes room for AT_ONCE messages; seconds to wait until there is that much."""
+        now = time.monotonic()
+        self.room, self.at = min(BURST, self.room + (now - self.at) * RATE) - AT_ONCE, now
+        return max(0.0, -self.room / RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a module's process is started with: its settings, and what all are told of the head."""
+
+    settings: Mapping[str, Any]
+    site: Mapping[str, Any] = field(default_factory=dict)
+
+    def message(self, version: int) -> pb.FromHead:
+        """As the version of the API that the process speaks has it."""
+        if version == 1:
+            return pb.FromHead(settings=pb.Settings(json=json.dumps({**self.site, **self.settings}).encode()))
+        settings, site = json.dumps(dict(self.settings)), json.dumps(dict(self.site))
+        return pb.FromHead(settings=pb.Settings(json=settings.encode(), site_json=site.encode()))
 
 
 class ModuleHost:
-    """Keeps the attached services; sends to them by name."""
+    """Keeps the attached processes; sends to them by their module's name."""
 
-    def __init__(self, socket_path: Path, listener: Listener) -> None:
+    def __init__(self, socket_path: Path) -> None:
         self._path = socket_path
-        self._listener = listener
-        self._cookies: dict[str, tuple[str, str]] = {}  # instance -> (service, cookie)
-        self._settings: dict[str, bytes] = {}
+        self._heard_by: Listener | None = None
+        self._cookies: dict[str, tuple[str, str]] = {}  # instance -> (module, cookie)
+        self._starts: dict[str, Start] = {}
         self._attached: dict[str, _Attachment] = {}
         self._numbers = itertools.count(1)
         self._server: grpc.aio.Server | None = None
 
-    async def start(self) -> None:
-        """Listens on the socket, which only this user may open."""
+    @property
+    def _listener(self) -> Listener:
+        if self._heard_by is None:
+            raise OperationFailed("cannot serve modules: nobody listens to them yet")
+        return self._heard_by
+
+    async def start(self, listener: Listener) -> None:
+        """Listens on the socket, which only this user may open; what modules say goes to `listener`."""
+        self._heard_by = listener
         self._path.unlink(missing_ok=True)
         self._server = grpc.aio.server()
         handler = grpc.stream_stream_rpc_method_handler(
@@ -83,49 +131,55 @@ class ModuleHost:
         self._path.chmod(0o600)
 
     async def stop(self) -> None:
-        """Tells the services to stop and closes the socket."""
+        """Tells the modules to stop and closes the socket."""
         for attachment in self._attached.values():
             attachment.queue.put_nowait(pb.FromHead(stop=True))
             attachment.queue.put_nowait(None)
         if self._server is not None:
             await self._server.stop(grace=2.0)
 
-    def expect(self, service: str, instance: str, cookie: str, settings: Mapping[str, Any]) -> None:
-        """Lets an instance attach once, with this cookie; the service manager calls it before each start."""
-        self._cookies[instance] = (service, cookie)
-        self._settings[service] = json.dumps(dict(settings)).encode()
+    def expect(self, module: str, instance: str, cookie: str, start: Start) -> None:
+        """Lets an instance attach once, with this cookie; the manager calls it before each start."""
+        self._cookies[instance] = (module, cookie)
+        self._starts[module] = start
 
-    def send(self, service: str, message: pb.FromHead) -> bool:
-        """Queues a message; False if the service is not attached (it will get a snapshot when it attaches)."""
-        attachment = self._attached.get(service)
+    def send(self, module: str, message: pb.FromHead) -> bool:
+        """Queues a message; False if the module is not attached (it will get a snapshot when it attaches)."""
+        attachment = self._attached.get(module)
         if attachment is None:
+            return False
+        if attachment.queue.qsize() >= BACKLOG:
+            self._listener.refused(module, "it does not read what it is told, and is cut off")
+            self._gone(attachment)
+            attachment.queue = asyncio.Queue()
+            attachment.queue.put_nowait(None)
             return False
         attachment.queue.put_nowait(message)
         return True
 
-    async def call(self, service: str, method: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
-        """Asks a service for something. Raises Unreachable if it is not attached or silent, OperationFailed if it says no."""
-        attachment = self._attached.get(service)
+    async def call(self, module: str, method: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
+        """Asks a module for something. Raises Unreachable if it is not attached or silent, or the error that it answers with."""
+        attachment = self._attached.get(module)
         if attachment is None:
-            raise Unreachable(f"cannot ask service {service}: it is not running", hint="see `layercake status`")
-        number = next(self._numbers) | 1 << 62  # apart from the numbers of mutations
+            raise Unreachable(f"cannot ask module {module}: it is not running", hint="see `layercake status`")
+        number = next(self._numbers) | _MUTATE_NUMBERS
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         attachment.calls[number] = future
         attachment.queue.put_nowait(pb.FromHead(call=pb.Call(id=number, method=method, json=json.dumps(dict(params)).encode())))
         try:
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
-            raise Unreachable(f"cannot ask service {service}: no answer to {method} in {timeout:.0f} s") from None
+            raise Unreachable(f"cannot ask module {module}: no answer to {method} in {timeout:.0f} s") from None
         finally:
             attachment.calls.pop(number, None)
 
     async def _attach(self, requests: AsyncIterator[pb.FromService], context: Any) -> AsyncIterator[pb.FromHead]:
         attachment = await self._hello(requests, context)
         reader = asyncio.create_task(self._read(attachment, requests))
-        self._attached[attachment.service] = attachment
+        self._attached[attachment.module] = attachment
         try:
-            yield pb.FromHead(settings=pb.Settings(json=self._settings[attachment.service]))
-            self._listener.attached(attachment.service)
+            yield self._starts[attachment.module].message(attachment.version)
+            self._listener.attached(attachment.module)
             attachment.queue.put_nowait(pb.FromHead(ready=True))
             while (message := await attachment.queue.get()) is not None:
                 yield message
@@ -134,53 +188,71 @@ class ModuleHost:
             self._gone(attachment)
 
     async def _hello(self, requests: AsyncIterator[pb.FromService], context: Any) -> _Attachment:
-        first = await anext(aiter(requests), None)
+        first = None
+        try:
+            first = await asyncio.wait_for(anext(aiter(requests), None), HELLO_S)
+        except TimeoutError:
+            log.warning("a process attached and said nothing for %.0f s", HELLO_S)
         if first is None or first.WhichOneof("kind") != "hello":
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "say Hello first")
         hello = first.hello if first is not None else pb.Hello()
         if not 1 <= hello.version <= API_VERSION:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"module API version {hello.version} is not served")
-        service, cookie = self._cookies.pop(hello.instance, ("", ""))
-        if not cookie or service != hello.service or not hmac.compare_digest(cookie, hello.cookie):
-            log.warning("refused a service that attached as %r", hello.service)
+        module, cookie = self._cookies.pop(hello.instance, ("", ""))
+        if not cookie or module != hello.service or not hmac.compare_digest(cookie.encode(), hello.cookie.encode()):
+            log.warning("refused a process that attached as %r", hello.service[:80])
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not an instance that the head started")
-        return _Attachment(service, hello.instance)
+        return _Attachment(module, hello.version)
 
     async def _read(self, attachment: _Attachment, requests: AsyncIterator[pb.FromService]) -> None:
+        count = 0
         try:
             async for message in requests:
-                try:
-                    self._handle(attachment, message)
-                except (LayercakeError, ValueError) as error:
-                    log.error("service %s sent something unusable: %s", attachment.service, error)
+                self._take(attachment, message)
+                count += 1
+                if count % AT_ONCE == 0:  # gRPC's flow control holds a module back that is read slowly
+                    await asyncio.sleep(attachment.wait())
         finally:
-            attachment.queue.put_nowait(None)  # ends the sending half when the service closes its half
+            attachment.queue.put_nowait(None)  # ends the sending half when the process closes its half
+
+    def _take(self, attachment: _Attachment, message: pb.FromService) -> None:
+        try:
+            self._handle(attachment, message)
+        except (LayercakeError, ValueError, TypeError, AttributeError) as error:
+            now = time.monotonic()
+            if now - attachment.told_at >= TELL_S:
+                attachment.told_at = now
+                self._listener.refused(attachment.module, str(error)[:500])
 
     def _handle(self, attachment: _Attachment, message: pb.FromService) -> None:
-        kind, service = message.WhichOneof("kind"), attachment.service
+        kind, module = message.WhichOneof("kind"), attachment.module
         if kind == "discovery":
             d = message.discovery
-            self._listener.discovered(service, d.node, dict(d.values), d.why)
+            self._listener.discovered(module, d.node, dict(d.values), d.why[:500])
         elif kind == "event":
             e = message.event
-            self._listener.event(service, e.node, e.kind, e.severity, e.text, json.loads(e.data_json or "{}"))
+            self._listener.event(module, e.node, e.kind, e.severity, e.text, dict(json.loads(e.data_json or "{}")))
         elif kind == "result":
             r = message.result
-            self._listener.result(r.id, r.ok, r.error, r.hint, dict(r.values))
+            self._listener.result(module, r.id, r.ok, r.error[:2000], r.hint[:500], dict(r.values))
         elif kind == "health":
-            self._listener.health(service, message.health)
+            self._listener.health(module, message.health[:500])
         elif kind == "answer":
-            future = attachment.calls.get(message.answer.id)
-            if future is not None and not future.done():
-                if message.answer.ok:
-                    future.set_result(json.loads(message.answer.json))
-                else:
-                    future.set_exception(OperationFailed(message.answer.error, hint=message.answer.hint))
+            _answer(attachment.calls.get(message.answer.id), message.answer)
 
     def _gone(self, attachment: _Attachment) -> None:
-        if self._attached.get(attachment.service) is attachment:
-            del self._attached[attachment.service]
-            self._listener.detached(attachment.service)
+        if self._attached.get(attachment.module) is attachment:
+            del self._attached[attachment.module]
+            self._listener.detached(attachment.module)
         for future in attachment.calls.values():
             if not future.done():
-                future.set_exception(Unreachable(f"cannot ask service {attachment.service}: it went away"))
+                future.set_exception(Unreachable(f"cannot ask module {attachment.module}: it went away"))
+
+
+def _answer(future: asyncio.Future[Any] | None, answer: pb.Answer) -> None:
+    if future is None or future.done():
+        return
+    if answer.ok:
+        future.set_result(json.loads(answer.json))
+    else:
+        future.set_exception(ERROR_KINDS.get(answer.kind, OperationFailed)(answer.error[:2000], hint=answer.hint[:500]))

@@ -1,13 +1,14 @@
-"""The service manager: runs each service in a process of its own and keeps it running.
+"""The module manager: runs each module's process and keeps it running.
 
-A service that dies is started again with exponential back-off; one that stays up for a minute starts from the
-shortest wait again. None outlives the head (the services ask the kernel for that, see moduleapi.client).
+One that dies is started again with exponential back-off; one that stays up for a minute starts from the shortest wait again. None
+outlives the head: each is started through prctl's "die with the parent" (moduleapi.client asks for it itself too).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import enum
 import logging
 import os
@@ -20,8 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layercake.head.hosting.host import ModuleHost
+import msgspec
+
+from layercake.head.hosting.host import ModuleHost, Start
+from layercake.kraken.backoff import backoff
 from layercake.moduleapi.client import COOKIE_VARIABLE
+from layercake.moduleapi.module import Module, Site
 
 log = logging.getLogger("layercake.services")
 _BACK_OFF_MAX = 30.0
@@ -29,7 +34,7 @@ _STABLE_AFTER = 60.0
 
 
 class ServiceState(enum.Enum):
-    """How a service process is."""
+    """How a module's process is."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -39,7 +44,7 @@ class ServiceState(enum.Enum):
 
 @dataclass(slots=True)
 class ServiceStatus:
-    """What `layercake status` shows of a service. `since` is seconds since the epoch."""
+    """What `layercake status` shows of a module's process. `since` is seconds since the epoch."""
 
     name: str
     state: ServiceState = ServiceState.STOPPED
@@ -49,25 +54,39 @@ class ServiceStatus:
     since: float = 0.0
 
 
-class ServiceManager:
-    """Starts, watches and stops the service processes."""
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a module's process is started: the program and its arguments (socket and instance are added), and what it is told."""
 
-    def __init__(self, host: ModuleHost, socket_path: Path, log_dir: Path, settings: Mapping[str, Mapping[str, Any]]) -> None:
+    command: tuple[str, ...]
+    start: Start
+
+
+def launch_of(module: Module, settings: Any, site: Site, reference: str = "") -> Launch:
+    """The launch of a module; `reference` says where a module in Python is found by its process."""
+    start = Start(msgspec.to_builtins(settings), msgspec.to_builtins(site))
+    return Launch(module.command or (sys.executable, "-m", "layercake.moduleapi.client", "--module", reference), start)
+
+
+class ServiceManager:
+    """Starts, watches and stops the modules' processes."""
+
+    def __init__(self, host: ModuleHost, socket_path: Path, log_dir: Path, launches: Mapping[str, Launch]) -> None:
         self._host = host
         self._socket = socket_path
         self._log_dir = log_dir
-        self._settings = settings
-        self.status: dict[str, ServiceStatus] = {name: ServiceStatus(name) for name in settings}
+        self.launches = dict(launches)
+        self.status: dict[str, ServiceStatus] = {name: ServiceStatus(name) for name in launches}
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
     def start(self) -> None:
-        """Starts all services; returns at once."""
+        """Starts all; returns at once."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         self._tasks = [asyncio.create_task(self._keep(name)) for name in self.status]
 
     async def stop(self) -> None:
-        """Ends all services: gives each 3 s after the host told it to stop, then kills it."""
+        """Ends all: gives each 3 s after the host told it to stop, then kills it."""
         self._stopping = True
         _, late = await asyncio.wait(self._tasks, timeout=3.0) if self._tasks else (set(), set())
         for status in self.status.values():
@@ -79,7 +98,7 @@ class ServiceManager:
                 await asyncio.wait_for(asyncio.shield(task), 2.0)
 
     def set_health(self, name: str, text: str) -> None:
-        """Keeps what a service says of itself; "running" also means that it is ready."""
+        """Keeps what a module says of itself; "running" also means that it is ready."""
         status = self.status[name]
         status.health = text
         if text == "running":
@@ -90,7 +109,7 @@ class ServiceManager:
             status.state, status.since = state, time.time()
 
     async def _keep(self, name: str) -> None:
-        status, wait = self.status[name], 0.5
+        status, failures = self.status[name], 0
         while not self._stopping:
             started = time.monotonic()
             try:
@@ -101,30 +120,37 @@ class ServiceManager:
             status.pid = None
             if self._stopping:
                 break
-            if time.monotonic() - started > _STABLE_AFTER:
-                wait = 0.5
+            failures = 1 if time.monotonic() - started > _STABLE_AFTER else failures + 1
+            wait = backoff(failures, 0.5, _BACK_OFF_MAX)
             if status.health == "running":
                 status.health = f"ended with {_describe(code)}"
-            log.warning("service %s %s; starting it again in %.1f s", name, status.health, wait)
+            log.warning("module %s %s; starting it again in %.1f s", name, status.health, wait)
             self._enter(status, ServiceState.WAITING)
             await asyncio.sleep(wait)
             status.restarts += 1
-            wait = min(wait * 2, _BACK_OFF_MAX)
         self._enter(status, ServiceState.STOPPED)
 
     async def _run_once(self, status: ServiceStatus) -> int:
         name, cookie = status.name, secrets.token_hex(16)
         instance = f"{name}-{status.restarts}-{secrets.token_hex(4)}"
-        self._host.expect(name, instance, cookie, self._settings[name])
+        self._host.expect(name, instance, cookie, self.launches[name].start)
         self._enter(status, ServiceState.STARTING)
         with (self._log_dir / f"{name}.log").open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", name, "--socket", str(self._socket), "--instance", instance,
+                *self.launches[name].command, "--socket", str(self._socket), "--instance", instance, preexec_fn=_die_with_parent,
                 stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
                 env={**os.environ, COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
             )
         status.pid = process.pid
         return await process.wait()
+
+
+_PRCTL = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def _die_with_parent() -> None:
+    """In the child, before it becomes the program: a module in any language ends with the head (prctl(2), PR_SET_PDEATHSIG)."""
+    _PRCTL(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _describe(code: int) -> str:

@@ -1,1 +1,27 @@
-"""What people can do, one file per noun. Each operation checks everything first, then changes the desired state."""
+"""What people can do, one file per noun. Each operation checks everything first, then changes the desired state.
+
+Those that change desired state return when the change is on disk and on its way.
+"""
+
+from __future__ import annotations
+
+from layercake.head.head import Head
+from layercake.head.operations.calls import Calls
+from layercake.head.operations.images import Images
+from layercake.head.operations.inventory import InventoryChanges
+from layercake.head.operations.nodes import Nodes
+from layercake.head.operations.power import Power
+from layercake.head.operations.rolls import RollRequests
+
+
+class Operations:
+    """The operations over a head, by noun."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.nodes = Nodes(head)
+        self.inventory = InventoryChanges(head)
+        self.calls = Calls(head, self.nodes)
+        self.power = Power(head, self.nodes, self.calls)
+        self.images = Images(head)
+        self.rolls = RollRequests(head, self.nodes)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from layercake.head import events
+from layercake.head.head import Head
+from layercake.head.operations.nodes import Nodes
 from layercake.head.rolls.facts import OnFailure, OnStageFailure, Plan, Roll, parse_amount
-from layercake.head.rolls.manager import Rolls
 from layercake.head.state.desire import check_set
 from layercake.head.state.store import Record, WantedImage
 from layercake.kraken.errors import InputError
@@ -89,18 +92,42 @@ def names_after(record: Record, image: str, replace: str | None) -> tuple[str, .
     return (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
 
 
-async def begin(rolls: Rolls, records: list[Record], ask: Ask, wanted: Callable[[str], WantedImage]) -> Roll:
-    """Checks and begins a roll. `wanted` gives an image of the store, or raises InputError. Raises InputError and Refused."""
-    new = wanted(ask.image)
-    check_replace(records, ask.replace)
-    plan = plan_of(ask)
-    stages, names = stages_of(records, ask.stages)
-    held = {new.name: new}
+class RollRequests:
+    """Begins rolls, with gates or without."""
 
-    def target(record: Record) -> tuple[WantedImage, ...]:
-        kept = {i.name: i for i in record.wanted}
-        return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
+    def __init__(self, head: Head, nodes: Nodes) -> None:
+        self._head = head
+        self._nodes = nodes
 
-    for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
-        check_set(images)
-    return await rolls.start(records, ask.image, target, plan, stages, names, said_by(ask.by))
+    async def at_once(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
+        """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
+        records, desire = self._nodes.select(text), self._head.desire
+        desire.image(image)
+        check_replace(records, replace)
+        self._head.rolls.refuse(records, "roll")
+        for names in {names_after(r, image, replace) for r in records}:
+            check_set(desire.image(name) for name in names)
+        for record in records:
+            images = names_after(record, image, replace)
+            self._head.store.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}")
+            desire.images(record, images, anew=True)
+            self._head.sync.push(record)
+        await desire.settle()
+        return {"nodes": [r.name for r in records]}
+
+    async def start(self, text: str, ask: Ask) -> Roll:
+        """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has changed then."""
+        records, wanted = self._nodes.select(text), self._head.desire.image
+        new = wanted(ask.image)
+        check_replace(records, ask.replace)
+        plan = plan_of(ask)
+        stages, names = stages_of(records, ask.stages)
+        held = {new.name: new}
+
+        def target(record: Record) -> tuple[WantedImage, ...]:
+            kept = {i.name: i for i in record.wanted}
+            return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
+
+        for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
+            check_set(images)
+        return await self._head.rolls.start(records, ask.image, target, plan, stages, names, said_by(ask.by))

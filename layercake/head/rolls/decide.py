@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from layercake.head import events
 from layercake.head.rolls.facts import (
     ABSENT_S,
     ENDED,
@@ -36,6 +37,7 @@ from layercake.head.rolls.facts import (
 )
 from layercake.head.rolls.see import Seen, replace
 from layercake.kraken.errors import Refused
+from layercake.kraken.events import Severity
 
 Steps = tuple[Roll, tuple[Action, ...]]
 
@@ -66,7 +68,7 @@ def pause(roll: Roll, by: str, now: float) -> Steps:
     """No node begins to switch from now on; those that do, end that. Raises Refused if it cannot be paused."""
     if roll.state not in (Phase.STAGING, Phase.ROLLING):
         raise Refused(f"cannot pause roll {roll.id}: it is {roll.state.value}")
-    note = Note("", "roll.paused", f"roll {roll.id}: paused by {by}")
+    note = Note("", events.ROLL_PAUSED, f"roll {roll.id}: paused by {by}")
     return replace(roll, state=Phase.PAUSED, reason=f"paused by {by}"), (note,)
 
 
@@ -75,7 +77,7 @@ def resume(roll: Roll, by: str, now: float) -> Steps:
     if roll.state is not Phase.PAUSED:
         raise Refused(f"cannot resume roll {roll.id}: it is {roll.state.value}")
     turn = _Turn(replace(roll, state=Phase.STAGING, reason=""), now)
-    turn.note("roll.resumed", f"resumed by {by}")
+    turn.note(events.ROLL_RESUMED, f"resumed by {by}")
     turn.decide()
     return turn.result()
 
@@ -131,7 +133,7 @@ class _Turn(Seen):
             self.stage_more()
         if self.roll.state is Phase.STAGING and self.all_staged():
             self.roll = replace(self.roll, state=Phase.ROLLING)
-            self.note("roll.rolling", "the new content is in place")
+            self.note(events.ROLL_ROLLING, "the new content is in place")
         if self.roll.state is Phase.ROLLING:
             self.advance()
         if self.roll.state is Phase.ROLLING_BACK:
@@ -181,7 +183,7 @@ class _Turn(Seen):
                 self.finish()
                 return False
             held = f"; {len(here)} nodes follow when they can" if here else ""
-            self.note("roll.stage", f"stage {self.roll.stages[self.roll.stage]} is through its gate{held}")
+            self.note(events.ROLL_STAGE, f"stage {self.roll.stages[self.roll.stage]} is through its gate{held}")
             self.roll = replace(self.roll, stage=self.roll.stage + 1)
             return True
         if not ready:
@@ -194,7 +196,7 @@ class _Turn(Seen):
         for key in ready[:size]:
             self.set(key, batch=number)
         what = "canary" if number == 1 and plan.canary else f"batch {number}"
-        self.note("roll.batch", f"{what}: {min(size, len(ready))} nodes")
+        self.note(events.ROLL_BATCH, f"{what}: {min(size, len(ready))} nodes")
         return True
 
     def proven(self, here: list[NodeRoll]) -> bool:
@@ -209,10 +211,10 @@ class _Turn(Seen):
         reason = f"batch {first.batch}: {first.name} {first.reason}{more}"
         if self.roll.plan.on_failure == "pause":
             self.roll = replace(self.roll, state=Phase.PAUSED, reason=reason)
-            self.note("roll.paused", reason, "error")
+            self.note(events.ROLL_PAUSED, reason, Severity.ERROR)
             return
         self.roll = replace(self.roll, state=Phase.ROLLING_BACK, reason=reason)
-        self.note("roll.rolling-back", reason, "error")
+        self.note(events.ROLL_ROLLING_BACK, reason)
         for key, node in list(self.nodes.items()):
             if node.batch != self.roll.batch:
                 continue

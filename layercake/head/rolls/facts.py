@@ -15,6 +15,7 @@ import msgspec
 
 from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError
+from layercake.kraken.events import EventKind, Severity
 
 STAGE_S = 900.0
 """How long a node may take to stage the new content; a slow link to a large image takes minutes."""
@@ -209,9 +210,9 @@ class Note(msgspec.Struct, frozen=True):
     """Something for the history: of a node, or of the head when `node` is ""."""
 
     node: str
-    kind: str
+    kind: EventKind
     text: str
-    severity: str = "info"
+    severity: Severity | None = None
 
 
 Action: TypeAlias = Stage | Switch | Revert | Unstage | Note

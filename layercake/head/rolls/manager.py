@@ -16,14 +16,14 @@ from typing import Protocol
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.head import events
 from layercake.head.agents.sync import Sync
 from layercake.head.rolls import decide
 from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note, Plan, Revert, Roll, Stage, Switch
 from layercake.head.state.database import Database
-from layercake.head.state.desire import want, want_staged
-from layercake.head.state.engine import Engine
+from layercake.head.state.desire import Desire
 from layercake.head.state.store import Record, Store, WantedImage
-from layercake.kraken.errors import InputError, LayercakeError, Refused
+from layercake.kraken.errors import LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")
 KEEP = 30
@@ -72,9 +72,9 @@ def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate
 class Rolls:
     """All rolls, newest last. Everything runs on the event loop."""
 
-    def __init__(self, store: Store, engine: Engine, sync: Sync, database: Database, clock: Clock) -> None:
+    def __init__(self, store: Store, desire: Desire, sync: Sync, database: Database, clock: Clock) -> None:
         self._store = store
-        self._engine = engine
+        self._desire = desire
         self._sync = sync
         self._database = database
         self._clock = clock
@@ -208,22 +208,21 @@ class Rolls:
         node = roll.nodes[key]
         target, before = roll.sets[node.target], roll.sets[node.before]
         if isinstance(action, Stage):
-            want_staged(self._store, record, target)
+            self._desire.stage(record, target)
         elif isinstance(action, Switch):
             names = ", ".join(i.name for i in target)
-            self._store.event(record, "image.roll", f"rolling to {names}", data={"roll": roll.id})
+            self._store.event(record, events.IMAGE_ROLL, f"rolling to {names}", data={"roll": roll.id})
             _forget_health(record, target)
             if not roll.over:
-                want_staged(self._store, record, before)  # the way back stays short until the gate is passed
-            want(self._store, self._engine, record, target)
+                self._desire.stage(record, before)  # the way back stays short until the gate is passed
+            self._desire.want(record, target)
         elif isinstance(action, Revert):
             if record.wanted != before:
                 names = ", ".join(i.name for i in before) or "none"
-                self._store.event(record, "image.roll-back", f"back to {names}: {node.reason}", severity="warning",
-                                  data={"roll": roll.id})
+                self._store.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
             _forget_health(record, before)
-            want_staged(self._store, record, target if action.keep else ())
-            want(self._store, self._engine, record, before)
+            self._desire.stage(record, target if action.keep else ())
+            self._desire.want(record, before)
         else:
             self._unstage.append(key)
             return []
@@ -238,7 +237,7 @@ class Rolls:
             record = self._store.find(key)
             roll = self._rolls.get(self._of.get(key, 0))
             if record is not None and record.stage and (roll is None or roll.nodes[key].state in ENDED):
-                want_staged(self._store, record, ())
+                self._desire.stage(record, ())
                 found.append(key)
         return found
 
@@ -266,11 +265,11 @@ class Rolls:
         return list(reversed(self._rolls.values()))
 
     def get(self, number: int) -> Roll:
-        """A roll. Raises InputError if there is none of this number."""
+        """A roll. Raises NotFound if there is none of this number."""
         try:
             return self._rolls[number]
         except KeyError:
-            raise InputError(f"cannot find roll {number}", hint="see `layercake roll status`") from None
+            raise NotFound(f"cannot find roll {number}", hint="see `layercake roll status`") from None
 
     def number(self) -> int:
         """The number of the next roll."""
@@ -320,7 +319,8 @@ class Rolls:
         roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes)
         self._rolls[roll.id] = roll
         self._save(roll.id)
-        self._store.event(None, "roll.started", f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}", data={"roll": roll.id})
+        self._store.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}",
+                          data={"roll": roll.id})
         self._take(roll)
         await self._database.flush(self._store)
         return roll

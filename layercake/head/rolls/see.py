@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.head import events
 from layercake.head.rolls.facts import (
     ABSENT_S,
     ENDED,
@@ -22,7 +23,9 @@ from layercake.head.rolls.facts import (
     Switch,
     Unstage,
 )
+from layercake.kraken.events import EventKind, Severity
 
+_ENDS = {Phase.DONE: events.ROLL_DONE, Phase.FAILED: events.ROLL_FAILED, Phase.ABORTED: events.ROLL_ABORTED}
 _BROKEN = ("ERROR", "FATAL")
 _NOT_WELL = (*_BROKEN, "IDLE", "UPDATE")
 replace = msgspec.structs.replace
@@ -63,17 +66,17 @@ class Seen:
             self.nodes = dict(self.nodes)
         self.nodes[key] = replace(self.nodes[key], **changes)
 
-    def note(self, kind: str, text: str, severity: str = "info") -> None:
+    def note(self, kind: EventKind, text: str, severity: Severity | None = None) -> None:
         self.actions.append(Note("", kind, f"roll {self.roll.id}: {text}", severity))
 
     def skip(self, key: str, reason: str, later: bool = False) -> None:
         self.set(key, state=Stand.SKIPPED, reason=reason, deadline=None, later=later)
-        self.actions.append(Note(key, "roll.skipped", f"roll {self.roll.id} passes it over: {reason}", "warning"))
+        self.actions.append(Note(key, events.ROLL_SKIPPED, f"roll {self.roll.id} passes it over: {reason}"))
 
     def fail(self, key: str, reason: str, absent: bool = False) -> None:
         self.set(key, state=Stand.FAILED, reason=reason, deadline=None, absent=absent)
         self.failures.append(self.nodes[key])
-        self.actions.append(Note(key, "roll.node-failed", f"roll {self.roll.id}: {reason}", "error"))
+        self.actions.append(Note(key, events.ROLL_NODE_FAILED, f"roll {self.roll.id}: {reason}"))
 
     def end(self, state: Phase, reason: str) -> None:
         ways = {Stand.WATCHING: (Stand.DONE, "before it was through its gate"),
@@ -86,8 +89,7 @@ class Seen:
                 self.set(key, state=after, deadline=None, reason=f"the roll ended {text}")
             self.actions.append(Unstage(key))
         self.roll = replace(self.roll, state=state, reason=reason, ended=self.now)
-        severity = "error" if state is Phase.FAILED else "info"
-        self.note(f"roll.{state.value}", f"{state.value}" + (f": {reason}" if reason else ""), severity)
+        self.note(_ENDS[state], f"{state.value}" + (f": {reason}" if reason else ""))
 
     # -- what was seen
 

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from layercake.head import events
 from layercake.head.rolls.facts import NodeRoll, Phase, Roll, Stand
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
+from layercake.kraken.events import EventKind
 
 log = logging.getLogger("layercake.slurm")
 _WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
@@ -172,11 +174,11 @@ def orders(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode]) -> Orders:
 class Slurm:
     """The gate of the rolls (manager.Gate) and the loop behind it. Runs on the event loop.
 
-    `rolls` gives all rolls; `look` is told the ids of nodes whose answer has changed; `event` says (node id, kind, text, severity).
+    `rolls` gives all rolls; `look` is told the ids of nodes whose answer has changed; `event` says (node id, kind, text).
     """
 
     def __init__(self, scheduler: Scheduler, rolls: Callable[[], Sequence[Roll]], look: Callable[[Iterable[str]], None],
-                 event: Callable[[str, str, str, str], None]) -> None:
+                 event: Callable[[str, EventKind, str], None]) -> None:
         self._scheduler, self._rolls, self._look, self._event = scheduler, rolls, look, event
         self._seen: dict[str, SlurmNode] | None = None
         self._trouble = ""
@@ -211,17 +213,17 @@ class Slurm:
             ids = {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()}
             for number, names in todo.drain.items():
                 await self._scheduler.drain(names, f"layercake roll {number}")
-                self._tell(ids, names, "slurm.drained", f"drained for roll {number}")
+                self._tell(ids, names, events.SLURM_DRAINED, f"drained for roll {number}")
             if todo.resume:
                 await self._scheduler.resume(todo.resume)
-                self._tell(ids, todo.resume, "slurm.resumed", "resumed after its roll")
+                self._tell(ids, todo.resume, events.SLURM_RESUMED, "resumed after its roll")
         except LayercakeError as error:
             if str(error) != self._trouble:
-                self._event("", "slurm.unwell", str(error), "error")
+                self._event("", events.SLURM_UNWELL, str(error))
             self._trouble, self._settled = str(error), False
             return
         if self._trouble:
-            self._event("", "slurm.well", "Slurm answers again", "info")
+            self._event("", events.SLURM_WELL, "Slurm answers again")
         self._trouble, self._settled = "", not active and not todo.resume
         seen = self._seen
         if before is None:
@@ -230,7 +232,7 @@ class Slurm:
             was = before
             self._look([key for roll in active for key, n in roll.nodes.items() if was.get(n.name) != seen.get(n.name)])
 
-    def _tell(self, ids: Mapping[str, str], names: Iterable[str], kind: str, text: str) -> None:
+    def _tell(self, ids: Mapping[str, str], names: Iterable[str], kind: EventKind, text: str) -> None:
         for name in names:
             if name in ids:
-                self._event(ids[name], kind, text, "info")
+                self._event(ids[name], kind, text)

@@ -20,11 +20,10 @@ from typing import Any
 
 import msgspec
 
+from layercake.head.hosting.table import Table
 from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
-from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
-from layercake.kraken.planner import Planner
 
 SCHEMA_VERSION = 1
 SLICE_S = 0.003
@@ -59,14 +58,14 @@ def _pack(record: Record) -> Callable[[], str]:
     return text
 
 
-def _unpack(row: int, text: str, planner_for: Callable[[Node], Planner]) -> tuple[Record, dict[str, str]]:
+def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     data: dict[str, Any] = json.loads(text)
-    node = Node.from_record(data["node"])
+    node = table.node(data["node"])
     images = [msgspec.convert(data.get(k, ()), tuple[WantedImage, ...]) for k in ("wanted", "running", "stage")]
     s = data["session"]
     session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"]) if s else None
     record = Record(
-        row, node, planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
+        row, node, table.planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
         stage=images[2], staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
@@ -101,11 +100,11 @@ class Database:
         elif int(version[0]) > SCHEMA_VERSION:
             raise InputError(f"cannot open {path}: it was written by a newer Layercake (schema {version[0]})")
 
-    def load(self, store: Store, planner_for: Callable[[Node], Planner]) -> dict[str, dict[str, str]]:
+    def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         """Fills the store. Returns, by node id, the discovered values of the time of writing: hints, no longer facts."""
         was: dict[str, dict[str, str]] = {}
         for row, text in self._db.execute("SELECT row, data FROM nodes ORDER BY row"):
-            record, values = _unpack(row, text, planner_for)
+            record, values = _unpack(row, text, table)
             store.adopt(record)
             was[record.node.id] = values
         query = "SELECT id, at, node, kind, severity, text, data FROM events ORDER BY id DESC LIMIT ?"

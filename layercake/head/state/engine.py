@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from layercake.base.clock import Clock
+from layercake.head import events
 from layercake.head.state.store import Record, Store
 from layercake.kraken import converge
 from layercake.kraken.converge import Discovered, Event, Tick
+from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
 
 log = logging.getLogger("layercake.engine")
@@ -98,27 +100,28 @@ class Engine:
         note = self._store.event
         match effect:
             case converge.Start(mutation, attempt, timeout):
-                note(record, "mutation.started", f"{mutation}, attempt {attempt}", data={"mutation": mutation, "attempt": attempt})
+                note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}",
+                     data={"mutation": mutation, "attempt": attempt})
                 self._hands.begin(record, mutation, attempt, timeout)
             case converge.Cancel(mutation, why):
-                note(record, "mutation.cancelled", f"{mutation}: {why}", data={"mutation": mutation})
+                note(record, events.MUTATION_CANCELLED, f"{mutation}: {why}", data={"mutation": mutation})
                 self._hands.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
             case converge.Completed(mutation, seconds):
                 data = {"mutation": mutation, "seconds": round(seconds, 3)}
-                note(record, "mutation.done", f"{mutation} in {seconds:.1f} s", data=data)
+                note(record, events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data=data)
             case converge.AttemptFailed(mutation, attempt, error, retry_at):
                 when = f"; again in {max(0.0, retry_at - self._clock()):.0f} s" if retry_at else ""
                 data = {"mutation": mutation, "attempt": attempt}
-                note(record, "mutation.failed", f"{mutation}, attempt {attempt}: {error}{when}", severity="warning", data=data)
+                note(record, MUTATION_FAILED, f"{mutation}, attempt {attempt}: {error}{when}", data=data)
             case converge.Quarantined(quarantine):
                 text = f"quarantined after {quarantine.attempts} attempts at {quarantine.mutation}: {quarantine.reason}"
-                note(record, "quarantine.set", text, severity="error", data={"mutation": quarantine.mutation})
+                note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
             case converge.Unquarantined(why):
-                note(record, "quarantine.cleared", f"out of quarantine: {why}")
+                note(record, QUARANTINE_CLEARED, f"out of quarantine: {why}")
             case converge.NoChain():
-                note(record, "engine.no-chain", "there is no chain of mutations to what is wanted", severity="warning")
+                note(record, NO_CHAIN, "there is no chain of mutations to what is wanted")
 
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
         layout = record.planner.layout
@@ -127,5 +130,5 @@ class Engine:
         record.dsc_revision += 1
         record.changed_at = self._clock()
         text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (f" ({why})" if why else "")
-        self._store.event(record, "state.changed", text, severity="debug", data=dict(moved))
+        self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self._hands.changed(record, before)

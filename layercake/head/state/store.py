@@ -16,12 +16,13 @@ import msgspec
 from layercake.base.clock import Clock
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import NotFound
+from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.planner import Planner
 
 HISTORY_PER_NODE = 200
 HISTORY_ALL = 5000
-SEVERITIES = ("debug", "info", "warning", "error")
+SEVERITIES = tuple(str(s) for s in Severity)
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -140,11 +141,11 @@ class Store:
         return self._by_id.get(node_id)
 
     def named(self, name: str) -> Record:
-        """The record of a node. Raises InputError if there is none."""
+        """The record of a node. Raises NotFound if there is none."""
         try:
             return self._by_name[name]
         except KeyError:
-            raise InputError(f"cannot find node {name!r}: it is not in the inventory", hint="see `layercake node list`") from None
+            raise NotFound(f"cannot find node {name!r}: it is not in the inventory", hint="see `layercake node list`") from None
 
     def add(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node."""
@@ -182,13 +183,14 @@ class Store:
         return lambda: self._listeners.remove(listener)
 
     def event(
-        self, record: Record | None, kind: str, text: str, *, severity: str = "info", data: Mapping[str, Any] | None = None,
-        at: float | None = None,
+        self, record: Record | None, kind: EventKind, text: str, *, severity: str | None = None,
+        data: Mapping[str, Any] | None = None, at: float | None = None,
     ) -> Event:
-        """Adds an event to a node's history, or to the head's own when record is None."""
-        level = severity if severity in SEVERITIES else "info"
+        """Adds an event to a node's history, or to the head's own when record is None. Without a severity, or with one that there
+        is not, it has its kind's."""
+        level = severity if severity in SEVERITIES else str(kind.severity)
         name = record.name if record is not None else ""
-        event = Event(self._next_event, at or self._clock(), name, kind, level, text[:2000], dict(data or {}))
+        event = Event(self._next_event, at or self._clock(), name, kind.name, level, text[:2000], dict(data or {}))
         self._next_event += 1
         if record is not None:
             record.history.append(event)

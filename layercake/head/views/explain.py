@@ -1,9 +1,29 @@
-"""The text of `node explain`: written for a person at night, most important things first."""
+"""`node explain`: where a node is, where it should be, what blocks it, what was tried; as data, and as text for people."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
+
+from layercake.head.state.store import Record
+from layercake.head.views.events import event_view
+from layercake.head.views.nodes import status_of
+from layercake.kraken.events import Severity
+from layercake.kraken.explain import explain
+
+_TROUBLE = (Severity.WARNING, Severity.ERROR)
+_BOOT = "boot."
+"""What the kinds of all events of a boot begin with."""
+
+
+def explain_view(record: Record, now: float) -> dict[str, Any]:
+    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had."""
+    explanation = explain(record.planner, record.machine, now)
+    view = explanation.to_dict()
+    trouble = [event_view(e) for e in record.history if e.severity in _TROUBLE][-5:]
+    steps = [event_view(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
+    status, status_text = status_of(record, now)
+    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "trouble": trouble, "boot": steps}
 
 
 def _when(at: float) -> str:
@@ -11,7 +31,7 @@ def _when(at: float) -> str:
 
 
 def explain_text(view: dict[str, Any]) -> str:
-    """The explanation of `views.explain_view` as lines of text."""
+    """The explanation of `explain_view` as lines of text."""
     lines = [f"{view['node']}: {view['status']}" + (f" ({view['status_text']})" if view["status_text"] else "")]
     lines.append("  is:      " + " ".join(f"{k}={v}" for k, v in view["state"].items()))
     lines.append("  wanted:  " + (" ".join(f"{k}={v}" for k, v in view["goal"].items()) or "nothing"))

@@ -1,14 +1,13 @@
-"""What people are shown of the nodes: JSON-ready views of the records. Nothing here changes anything."""
+"""What people are shown of the nodes."""
 
 from __future__ import annotations
 
 import enum
 from typing import Any
 
-import msgspec
-
-from layercake.head.state.store import Event, Record
-from layercake.kraken.explain import explain
+from layercake.head.hosting.table import Table
+from layercake.head.state.store import Record
+from layercake.inventory.schema import Node
 
 
 class Status(enum.Enum):
@@ -49,17 +48,25 @@ def _images(images: tuple[Any, ...]) -> list[dict[str, str]]:
     return [{"name": i.name, "digest": i.digest} for i in images]
 
 
-def node_view(record: Record, now: float) -> dict[str, Any]:
+def parts_view(node: Node, table: Table) -> dict[str, Any]:
+    """What the modules show of their parts of a node ("bmc")."""
+    found: dict[str, Any] = {}
+    for name, part in table.parts.items():
+        found |= part.view(node.parts.get(name))
+    return found
+
+
+def node_view(record: Record, now: float, table: Table) -> dict[str, Any]:
     """A node as the API shows it; see the OpenAPI document for the fields."""
     status, text = status_of(record, now)
-    active, bmc = record.machine.active, record.node.bmc
+    active = record.machine.active
     return {
         "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
         "status": status.value, "status_text": text,
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
         "containers": list(record.containers) if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
-        "bmc": {"driver": bmc.driver, "address": bmc.address} if bmc else None,
+        **parts_view(record.node, table),
         "boot_id": record.session.boot_id if record.session else None,
         "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
         "active": active and {
@@ -68,22 +75,3 @@ def node_view(record: Record, now: float) -> dict[str, Any]:
         },
         "since_s": round(now - record.changed_at, 1), "revision": record.cfg_revision,
     }
-
-
-def event_view(event: Event) -> dict[str, Any]:
-    """An event as the API shows it."""
-    view: dict[str, Any] = msgspec.to_builtins(event)
-    return view
-
-
-_TROUBLE = ("warning", "error")
-
-
-def explain_view(record: Record, now: float) -> dict[str, Any]:
-    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had."""
-    explanation = explain(record.planner, record.machine, now)
-    view = explanation.to_dict()
-    trouble = [event_view(e) for e in record.history if e.severity in _TROUBLE][-5:]
-    steps = [event_view(e) for e in record.history if e.kind.startswith("boot.")][-8:]
-    status, status_text = status_of(record, now)
-    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "trouble": trouble, "boot": steps}

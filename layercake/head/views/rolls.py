@@ -6,9 +6,12 @@ from typing import Any
 
 from layercake.head.rolls.facts import NodeRoll, Roll, Stand, describe
 from layercake.head.state.store import Record, Store
+from layercake.kraken.events import Severity
 
 SHOWS = ("all", "open", "none")
 _LATE_S = 5.0
+_OF_IMAGES = ("image.", "container.")
+"""What the kinds of a node's own events about its images begin with."""
 
 
 def roll_view(roll: Roll, store: Store, nodes: str = "all") -> dict[str, Any]:
@@ -33,6 +36,6 @@ def _trouble(record: Record, roll: Roll) -> str:
     for event in reversed(record.history):
         if event.at < roll.at:
             break
-        if event.at <= end and event.severity == "error" and event.kind.startswith(("image.", "container.")):
+        if event.at <= end and event.severity == Severity.ERROR and event.kind.startswith(_OF_IMAGES):
             return event.text
     return ""

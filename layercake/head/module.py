@@ -1,12 +1,15 @@
-"""The variable `run` and its mutations: the head itself sees nodes join, speak and fall silent.
+"""The head's own module: the variable `run` and its mutations. The head itself sees nodes join, speak and fall silent.
 
 Nothing is done here: the handlers wait, and what the sync socket and the join discover completes them.
 """
 
 from __future__ import annotations
 
+from layercake.head.events import EVENTS
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import UNKNOWN, Variable
+from layercake.moduleapi.module import Goals, Module
+from minos.events import EVENTS as AGENT_EVENTS
 
 RUN = Variable("run", (UNKNOWN, "INIT", "SYNC", "ERROR"), "whether the node's agent is joined and speaks")
 VARIABLES = (RUN,)
@@ -25,3 +28,8 @@ def await_return() -> None:
 
 
 MUTATIONS: tuple[Mutation, ...] = (attach, await_return)
+
+MODULE = Module(
+    name="head", doc="The bond with the nodes: they join, speak, and fall silent.", variables=VARIABLES, mutations=MUTATIONS,
+    goals=Goals(up={"run": "SYNC"}), events=(*EVENTS, *AGENT_EVENTS),
+)

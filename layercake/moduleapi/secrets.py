@@ -9,8 +9,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from layercake.kraken.errors import InputError
 
@@ -48,8 +49,7 @@ class Secret:
         raise TypeError("a Secret is not pickled")
 
 
-@dataclass(frozen=True, slots=True)
-class SecretRef:
+class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a secret is: exactly one of an absolute path or the name of a variable in the head's environment."""
 
     file: str | None = None
@@ -61,15 +61,6 @@ class SecretRef:
 
     def __str__(self) -> str:
         return f"file {self.file}" if self.file is not None else f"environment variable {self.env}"
-
-    def to_record(self) -> dict[str, str]:
-        """{"file": PATH} or {"env": NAME}."""
-        return {"file": self.file} if self.file is not None else {"env": self.env or ""}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, str]) -> SecretRef:
-        """The reference that `to_record` wrote. Raises InputError if it is not one."""
-        return cls(file=record.get("file"), env=record.get("env"))
 
 
 def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: Callable[[str], None] | None = None) -> Secret:

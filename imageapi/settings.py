@@ -1,0 +1,37 @@
+"""The images' part of the head's settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from imageapi.node.rbd import NAME
+from layercake.moduleapi.fields import Mistake
+
+
+class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The image store, and the web server that nodes fetch images from."""
+
+    http_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the web server for images.")] = 8081
+    store: Annotated[Literal["file", "rbd"], Meta(
+        description="file: in the data directory. rbd: in an existing Ceph cluster.")] = "file"
+    conf: Annotated[str, Meta(description="rbd: the cluster's ceph.conf.")] = ""
+    keyring: Annotated[str, Meta(description="rbd: a keyring with the head's client.")] = ""
+    pool: Annotated[str, Meta(description="rbd: the pool for images.")] = ""
+    user: Annotated[str, Meta(description="rbd: the client in the keyring; the first if not given.")] = ""
+    node_keyring: Annotated[str, Meta(
+        description="rbd: a keyring with the nodes' client; without it the head asks the cluster for one.")] = ""
+
+
+def check(settings: ImageSettings) -> None:
+    """Raises Mistake if the settings do not go together."""
+    if settings.store != "rbd":
+        return
+    missing = [name for name in ("conf", "keyring", "pool") if not getattr(settings, name)]
+    if missing:
+        raise Mistake(f"images.store is rbd, and {', '.join(f'images.{m}' for m in missing)} is not given",
+                      "the cluster's ceph.conf, the head's keyring, and the name of the pool for images", "store")
+    if not NAME.fullmatch(settings.pool):
+        raise Mistake(f"images.pool {settings.pool!r} is not letters, digits, dots and dashes", field="pool")

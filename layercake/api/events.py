@@ -1,0 +1,80 @@
+"""The routes of events: what happened, and what happens, in batches over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from layercake.api.route import Route, number
+from layercake.head.operations import Operations
+from layercake.head.state.store import Event, Store
+from layercake.head.views.events import event_view
+from layercake.moduleapi.module import Role
+
+BATCH_S = 0.05
+_BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it is cut off
+
+
+def routes(ops: Operations) -> tuple[Route, ...]:
+    """The routes over one head."""
+    store = ops.head.store
+
+    async def past(request: web.Request, body: None) -> Any:
+        since, limit = number(request, "since", 0), min(number(request, "limit", 200), 5000)
+        node, kind = request.query.get("node", ""), request.query.get("kind", "")
+        found = [e for e in store.events if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)]
+        return {"events": [event_view(e) for e in found[-limit:]]}
+
+    async def stream(request: web.Request, body: None) -> Any:
+        return await follow(request, store)
+
+    return (
+        Route("GET", "/v1/events", Role.VIEWER, "Events, oldest first", past, query=("since", "node", "kind", "limit")),
+        Route("GET", "/v1/events/ws", Role.VIEWER, "Events as they happen, by WebSocket", stream, query=("node", "kind")),
+    )
+
+
+async def follow(request: web.Request, store: Store) -> web.StreamResponse:
+    """Sends events in batches, filtered by node and by kind, until the client leaves."""
+    node, kind = request.query.get("node", ""), request.query.get("kind", "")
+    socket = web.WebSocketResponse(heartbeat=20.0)
+    await socket.prepare(request)
+    pending: list[Event] = []
+    arrived = asyncio.Event()
+
+    def listener(event: Event) -> None:
+        if (not node or event.node == node) and event.kind.startswith(kind) and len(pending) <= _BACKLOG:
+            pending.append(event)
+            arrived.set()
+
+    stop = store.listen(listener)
+    sender = asyncio.create_task(_send_batches(socket, pending, arrived))
+    try:
+        async for message in socket:
+            if message.type is WSMsgType.ERROR:
+                break
+    finally:
+        stop()
+        sender.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sender
+    return socket
+
+
+async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event) -> None:
+    while not socket.closed:
+        await arrived.wait()
+        await asyncio.sleep(BATCH_S)
+        arrived.clear()
+        if len(pending) > _BACKLOG:
+            await socket.close(message=b"too far behind")
+            return
+        batch, pending[:] = list(pending), []
+        try:
+            await socket.send_str(msgspec.json.encode({"events": [event_view(e) for e in batch]}).decode())
+        except ConnectionError:
+            return

@@ -1,0 +1,43 @@
+"""The routes of the inventory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from layercake.api.route import Route
+from layercake.head.operations import Operations
+from layercake.moduleapi.module import Role
+
+
+class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
+    """An inventory to plan. `file` is its name, for messages."""
+
+    yaml: str
+    file: str = "inventory.yaml"
+
+
+class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since."""
+
+    yaml: str
+    file: str = "inventory.yaml"
+    digest: str | None = None
+    allow_remove: bool = False
+
+
+def routes(ops: Operations) -> tuple[Route, ...]:
+    """The routes over one head."""
+
+    async def plan(request: web.Request, body: InventoryText) -> Any:
+        return ops.inventory.plan(body.yaml, body.file)
+
+    async def apply(request: web.Request, body: ApplyRequest) -> Any:
+        return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove)
+
+    return (
+        Route("POST", "/v1/inventory/plan", Role.VIEWER, "What applying an inventory would do", plan, InventoryText),
+        Route("POST", "/v1/inventory/apply", Role.ADMIN, "Make an inventory the desired state", apply, ApplyRequest),
+    )

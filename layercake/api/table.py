@@ -1,0 +1,18 @@
+"""All REST routes under /v1, each with the role it needs and a summary: the OpenAPI document is made from this table."""
+
+from __future__ import annotations
+
+from layercake.api import calls, events, graph, head, inventory, power
+from layercake.api.images import ImageRoutes
+from layercake.api.nodes import NodeRoutes
+from layercake.api.rolls import RollRoutes
+from layercake.api.route import Route
+from layercake.head.operations import Operations
+
+
+def routes(ops: Operations) -> tuple[Route, ...]:
+    """Every route, over one head."""
+    return (
+        *head.routes(ops), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
+        *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *calls.routes(ops),
+    )

@@ -1,0 +1,37 @@
+"""What a node is told when it asks for its desired state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from imageapi.content import Attachment
+from layercake.head.state.store import Record, WantedImage
+
+
+def no_attachment(digest: str) -> Attachment | None:
+    """How nodes attach a content when all of them are fetched."""
+    return None
+
+
+def desired(
+    record: Record, images_url: str, requests: Mapping[int, dict[str, Any]],
+    attachment: Callable[[str], Attachment | None] = no_attachment,
+) -> dict[str, Any]:
+    """The document D of the wire reference: everything that a node needs to know to act. Images are fetched below `images_url`."""
+    return {
+        "revision": record.cfg_revision, "goal": record.goal_values,
+        "images": [_image(i, images_url, attachment(i.digest)) for i in record.wanted],
+        "stage": [_image(i, images_url, attachment(i.digest)) for i in record.stage],
+        "requests": [{"id": number, **request} for number, request in requests.items()],
+    }
+
+
+def _image(image: WantedImage, base: str, attachment: Attachment | None) -> dict[str, Any]:
+    document = {
+        "name": image.name, "digest": image.digest, "size": image.size, "container": image.container,
+        "url": base + image.digest.removeprefix("blake2b:"),
+    }
+    if attachment is not None:
+        document |= {"attach": attachment.attach, "verity": attachment.verity}
+    return document

@@ -1,0 +1,49 @@
+"""What the head keeps of a node from what its agent tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from imageapi import events as images
+from layercake.head.state.store import Record
+from layercake.kraken.events import EventKind
+from minos.events import NODE_API
+
+_MAX_CONTAINERS = 200
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "name": str, "digest": str, "state": str, "health": str, "pid": int, "started_s": (int, float, type(None)), "retries": int,
+    "last_error": str, "error": str, "retry_in_s": (int, float, type(None)),
+}
+
+
+def containers(data: object) -> tuple[dict[str, Any], ...]:
+    """How a node says its containers are, as far as it is well-formed: it goes to people's screens."""
+    found = []
+    for entry in data if isinstance(data, list) else []:
+        if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in _FIELDS.items()):
+            found.append({name: entry[name][:500] if isinstance(entry[name], str) else entry[name] for name in _FIELDS})
+    return tuple(found[:_MAX_CONTAINERS])
+
+
+def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -> bool:
+    """Keeps what is to be known of a node from one of its events: what it has staged, and how its containers are. Whether anything
+    was."""
+    if kind is images.STAGED:
+        digest = str(data.get("digest", ""))
+        if digest not in {i.digest for i in record.stage}:
+            return False
+        record.staged |= {digest}
+    elif kind is images.STAGE_FAILED:
+        record.stage_error = str(data.get("error") or text)[:500]
+    elif kind in (images.UNHEALTHY, images.HEALTHY):
+        record.unhealthy = text[:500] if kind is images.UNHEALTHY else ""
+    elif kind is images.CONTAINERS:
+        record.containers = containers(data.get("containers"))
+        record.unhealthy = next((c["error"] for c in record.containers if c["health"] == "unhealthy"), "")
+    elif kind is NODE_API:
+        port = data.get("port")
+        record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
+    else:
+        return False
+    return True

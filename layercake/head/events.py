@@ -1,0 +1,76 @@
+"""What the head itself tells: of nodes, of rolls, and of how it is."""
+
+from __future__ import annotations
+
+from layercake.kraken.events import EVENTS as ENGINE_EVENTS
+from layercake.kraken.events import EventKind, Severity
+
+_D, _I, _W, _E = Severity.DEBUG, Severity.INFO, Severity.WARNING, Severity.ERROR
+
+HEAD_STARTED = EventKind("head.started", _I, "The head has started.")
+HEAD_STOPPED = EventKind("head.stopped", _I, "The head is stopping; no node is touched by that.")
+
+INVENTORY_ADDED = EventKind("inventory.added", _I, "The node is new in the inventory.")
+INVENTORY_CHANGED = EventKind("inventory.changed", _I,
+    "The node's entry in the inventory has changed; the text names the fields.")
+INVENTORY_REMOVED = EventKind("inventory.removed", _I, "A node was removed from the inventory.")
+DESIRED_STATE = EventKind("desired.state", _I, "A person wants the node up or off.")
+POWER_CYCLE = EventKind("power.cycle", _I, "A person asked for a power cycle.")
+
+STATE_CHANGED = EventKind("state.changed", _D, "The discovered state of the node has changed.")
+MUTATION_STARTED = EventKind("mutation.started", _I, "An attempt at a mutation begins.")
+MUTATION_DONE = EventKind("mutation.done", _I, "A mutation has had its effect, which was seen.")
+MUTATION_CANCELLED = EventKind("mutation.cancelled", _I, "An attempt was called off; the text says why.")
+
+NODE_JOINED = EventKind("node.joined", _I, "The node's agent has joined with the token of this boot.")
+JOIN_REFUSED = EventKind("join.refused", _W, "A join was refused: no boot window, a wrong token, or one that was used.")
+NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.")
+NODE_EXEC = EventKind("node.exec", _I, "A person runs a command on the node.")
+NODE_EXEC_ENDED = EventKind("node.exec-ended", _I, "A command that a person ran has ended; never what it said.")
+NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be told to forget its failures.")
+SYNC_ATTACHED = EventKind("sync.attached", _I, "The node's agent speaks.")
+SYNC_LOST = EventKind("sync.lost", _W, "The node fell silent, or did not answer when it was asked.")
+SECRET_REFUSED = EventKind("secret.refused", _W, "A node asked for a secret that none of its images needs.")
+SECRET_UNREADABLE = EventKind("secret.unreadable", _E, "A secret that the inventory refers to cannot be read on the head.")
+
+SERVICE_RUNNING = EventKind("service.running", _I, "A module's process is well.")
+SERVICE_UNWELL = EventKind("service.unwell", _E, "A module's process says what is wrong with it.")
+SERVICE_DETACHED = EventKind("service.detached", _W, "A module's process went away; it is started again.")
+SERVICE_REFUSED = EventKind("service.refused", _W,
+    "A module's process said something that was not its to say, or that made no sense; it was left out.")
+
+IMAGE_ADDED = EventKind("image.added", _I, "An image was put into the store.")
+IMAGE_REMOVED = EventKind("image.removed", _I, "An image's name was taken out of the store.")
+IMAGE_PRUNED = EventKind("image.pruned", _I, "Contents that nothing needs were deleted.")
+IMAGE_ROLL = EventKind("image.roll", _I, "Another image set is wanted of the node now.")
+IMAGE_ROLL_BACK = EventKind("image.roll-back", _W, "The image set from before is wanted of the node again.")
+IMAGES_READY = EventKind("images.ready", _I, "The image store works.")
+IMAGES_UNWELL = EventKind("images.unwell", _E, "The image store does not work; what nodes run needs no store.")
+
+ROLL_STARTED = EventKind("roll.started", _I, "A roll begins.")
+ROLL_ROLLING = EventKind("roll.rolling", _I, "The new content is on every node; they begin to switch.")
+ROLL_BATCH = EventKind("roll.batch", _I, "The next batch of a roll is chosen.")
+ROLL_STAGE = EventKind("roll.stage", _I, "A stage of a roll is through its gate.")
+ROLL_PAUSED = EventKind("roll.paused", _I, "A roll is paused: by a person, or because a node failed.")
+ROLL_RESUMED = EventKind("roll.resumed", _I, "A paused roll goes on.")
+ROLL_ROLLING_BACK = EventKind("roll.rolling-back", _E, "A batch failed and is taken back.")
+ROLL_DONE = EventKind("roll.done", _I, "A roll is done.")
+ROLL_FAILED = EventKind("roll.failed", _E, "A roll has failed.")
+ROLL_ABORTED = EventKind("roll.aborted", _I, "A roll was ended by a person.")
+ROLL_SKIPPED = EventKind("roll.skipped", _W, "A roll passes the node over; the text says why.")
+ROLL_NODE_FAILED = EventKind("roll.node-failed", _E, "The node failed in a roll.")
+
+SLURM_DRAINED = EventKind("slurm.drained", _I, "The node was drained in Slurm for its roll.")
+SLURM_RESUMED = EventKind("slurm.resumed", _I, "The node was resumed in Slurm after its roll.")
+SLURM_UNWELL = EventKind("slurm.unwell", _E, "Slurm cannot be asked; rolls wait for it.")
+SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
+
+EVENTS: tuple[EventKind, ...] = (
+    *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
+    STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_EXEC,
+    NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
+    SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
+    IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,
+    ROLL_ROLLING_BACK, ROLL_DONE, ROLL_FAILED, ROLL_ABORTED, ROLL_SKIPPED, ROLL_NODE_FAILED, SLURM_DRAINED, SLURM_RESUMED,
+    SLURM_UNWELL, SLURM_WELL,
+)

@@ -1,0 +1,129 @@
+"""The modules of one head, put together: what all of them declare, checked as a whole, and looked up by name."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from layercake.inventory.schema import Node
+from layercake.kraken.errors import DeclarationError, LayercakeError, NotFound
+from layercake.kraken.events import EventKind
+from layercake.kraken.mutation import Mutation, Where
+from layercake.kraken.planner import Planner
+from layercake.kraken.variables import UNKNOWN, Variable
+from layercake.moduleapi.module import Call, Module
+
+
+def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+    """{name: thing}. Raises DeclarationError if two modules declare a thing of one name."""
+    owners: dict[str, str] = {}
+    things: dict[str, Any] = {}
+    for module, name, thing in found:
+        if name in things and things[name] != thing:
+            raise DeclarationError(f"cannot load module {module}: {what} {name} is declared by module {owners[name]} already")
+        owners[name], things[name] = module, thing
+    return things
+
+
+class Table:
+    """What a set of modules declares. Raises DeclarationError or GraphTooLarge, with the module's name, for what cannot work."""
+
+    def __init__(self, modules: Iterable[Module], settings: Mapping[str, Any] | None = None) -> None:
+        self.modules: dict[str, Module] = _once("module", ((m.name, m.name, m) for m in modules))
+        self.settings: Mapping[str, Any] = settings or {}
+        all_of = list(self.modules.values())
+        _once("section", ((m.name, m.section, m.name) for m in all_of if m.section))
+        _once("variable", ((m.name, v.name, v.values) for m in all_of for v in m.variables))
+        self.variables: tuple[Variable, ...] = tuple(v for m in all_of for v in m.variables)
+        mutations = _once("mutation", ((m.name, x.name, x) for m in all_of for x in m.mutations))
+        self.mutations: tuple[Mutation, ...] = tuple(mutations.values())
+        self.calls: dict[str, Call] = _once("call", ((m.name, c.name, c) for m in all_of for c in m.calls))
+        self.events: dict[str, EventKind] = _once("event kind", ((m.name, e.name, e) for m in all_of for e in m.events))
+        self.owner: dict[str, str] = {
+            x.name: m.name for m in all_of for x in m.mutations if x.where is Where.HEAD and m.has_process}
+        self.caller: dict[str, str] = {c.name: m.name for m in all_of for c in m.calls}
+        self.parts = {m.name: m.part for m in all_of if m.part is not None}
+        _once("part of a node", ((m.name, m.part.key, m.name) for m in all_of if m.part is not None and m.part.key))
+        self.alive: dict[str, str] = {k: v for m in all_of for k, v in m.alive.items()}
+        self.of_nodes: frozenset[str] = frozenset(v for x in self.mutations if x.where is Where.NODE for v in x.changes)
+        self._planners: dict[Hashable, Planner] = {}
+        self._check()
+
+    def _check(self) -> None:
+        """Every goal must be reachable from a node of which nothing is known, or the declarations contradict each other."""
+        try:
+            planner = self._planner(self.mutations)
+        except LayercakeError as error:
+            raise type(error)(f"cannot load the modules {', '.join(self.modules)}: {error.message}", hint=error.hint) from None
+        for what in ("up", "off", "empty"):
+            wanted = self._wanted(what)
+            if planner.chain(0, planner.layout.goal(wanted)) is not None:
+                continue
+            for module in self.modules.values():
+                own = planner.layout.goal(_goals(module, what))
+                if planner.chain(0, own) is None:
+                    goal = ", ".join(f"{k}={v}" for k, v in _goals(module, what).items())
+                    raise DeclarationError(f"cannot load module {module.name}: no mutations lead from {UNKNOWN} to its goal {goal}",
+                                           hint=f"a node that is {what} could never be so; declare a mutation that makes it so")
+            raise DeclarationError(f"cannot load the modules {', '.join(self.modules)}: what they want of a node "
+                                   f"that is {what} is a contradiction: " + ", ".join(f"{k}={v}" for k, v in wanted.items()))
+
+    # -- what is wanted
+
+    def _wanted(self, what: str) -> dict[str, str]:
+        return {k: v for m in self.modules.values() for k, v in _goals(m, what).items()}
+
+    def goal_values(self, state: str, *, empty: bool) -> dict[str, str]:
+        """{variable: value} that is wanted of a node in the desired state "up" or "off"; `empty`: it shall run no images."""
+        return self._wanted("empty" if state == "up" and empty else state)
+
+    # -- planners
+
+    def planner_for(self, node: Node) -> Planner:
+        """The planner for a node; nodes alike share one."""
+        mutations = list(self.mutations)
+        for module in self.modules.values():
+            if module.tune is not None:
+                part, settings = node.parts.get(module.name), self.settings.get(module.name)
+                mutations = [module.tune(m, part, settings) if m in module.mutations else m for m in mutations]
+        return self._planner(mutations)
+
+    def _planner(self, mutations: Iterable[Mutation]) -> Planner:
+        some = tuple(mutations)
+        key = tuple((m.name, m.timeout, m.retries, m.cost) for m in some)
+        if key not in self._planners:
+            self._planners[key] = Planner(some, self.variables)
+        return self._planners[key]
+
+    @property
+    def default_planner(self) -> Planner:
+        """The planner of a node with nothing special about it, for drawing the graph."""
+        return self._planner(self.mutations)
+
+    # -- looking up
+
+    def having_process(self) -> list[Module]:
+        """The modules that the head runs a process for."""
+        return [m for m in self.modules.values() if m.has_process]
+
+    def told_of_nodes(self) -> list[Module]:
+        """The modules whose processes are told of nodes."""
+        return [m for m in self.modules.values() if m.has_process and m.record is not None]
+
+    def call(self, name: str) -> Call:
+        """A call. Raises NotFound."""
+        found = self.calls.get(name)
+        if found is None:
+            raise NotFound(f"cannot call {name[:80]}: no module offers it", hint="see `layercake calls`")
+        return found
+
+    # -- records
+
+    def node(self, record: Mapping[str, Any]) -> Node:
+        """The node that `Node.to_record` wrote. Raises InputError."""
+        return Node.from_record(record, self.parts)
+
+
+def _goals(module: Module, what: str) -> Mapping[str, str]:
+    goals = module.goals
+    return {**goals.up, **goals.empty} if what == "empty" else goals.off if what == "off" else goals.up

@@ -1,0 +1,169 @@
+"""What the modules' processes are told of the nodes, and what they say: between the host and the engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from layercake.base.clock import Clock
+from layercake.head import events
+from layercake.head.agents.sync import Loss, Sync
+from layercake.head.hosting.dispatch import Dispatcher
+from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.table import Table
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store
+from layercake.kraken.converge import Discovered, Failed, Progress
+from layercake.kraken.errors import LayercakeError, Refused
+from layercake.kraken.events import Bearing
+from layercake.moduleapi import module_pb2 as pb
+from layercake.moduleapi.module import Module
+from layercake.moduleapi.secrets import SecretRef, resolve
+
+STEP_EXTENDS_S = 60.0
+"""A boot that gets on is given so long from its last step."""
+
+
+class Teller:
+    """Tells modules of nodes."""
+
+    def __init__(self, store: Store, table: Table, host: ModuleHost) -> None:
+        self._store = store
+        self._table = table
+        self._host = host
+        self._modules = table.told_of_nodes()
+
+    def changed(self, record: Record) -> None:
+        """A node is new, or its entry in the inventory has changed."""
+        for module in self._modules:
+            self._record(module, record)
+
+    def removed(self, record: Record) -> None:
+        """A node is gone."""
+        for module in self._modules:
+            self._host.send(module.name, pb.FromHead(node_removed=pb.NodeRemoved(node=record.node.id)))
+
+    def state(self, record: Record, before: int) -> None:
+        """A node's discovered state has changed: told to the modules that watch one of the variables."""
+        layout, moved = record.planner.layout, record.machine.state ^ before
+        message = None
+        for module in self._modules:
+            if any(moved & layout.mask(name) for name in module.watches):
+                message = message or pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values()))
+                self._host.send(module.name, message)
+
+    def everything(self, module: Module) -> None:
+        """A module's process is new: it gets all nodes and their states."""
+        if module.record is None:
+            return
+        for record in self._store:
+            self._record(module, record)
+            self._host.send(module.name, pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values())))
+
+    def _record(self, module: Module, record: Record) -> None:
+        if module.record is None:
+            return
+
+        def reveal(secret: SecretRef | None) -> str:
+            try:
+                return "" if secret is None else resolve(secret).reveal()
+            except LayercakeError as error:
+                self._store.event(record, events.SECRET_UNREADABLE, str(error))
+                return ""
+
+        told = module.record(record.node, record.node.parts.get(module.name), reveal)
+        self._host.send(module.name, pb.FromHead(node_changed=pb.NodeChanged(node=record.node.id, json=json.dumps(told).encode())))
+
+
+class Hands:
+    """The hands of the engine (engine.Hands)."""
+
+    def __init__(self, dispatcher: Dispatcher, teller: Teller) -> None:
+        self.begin = dispatcher.start
+        self.cancel = dispatcher.cancel
+        self.changed = teller.state
+
+
+class Ear:
+    """Hears what modules say (host.Listener), and lets nothing through that is not the module's to say."""
+
+    def __init__(self, store: Store, table: Table, engine: Engine, sync: Sync, dispatcher: Dispatcher, teller: Teller, clock: Clock,
+                 set_health: Callable[[str, str], None]) -> None:
+        self._store, self._table, self._engine, self._sync = store, table, engine, sync
+        self._dispatcher, self._teller, self._clock, self._set_health = dispatcher, teller, clock, set_health
+        self._last_health: dict[str, tuple[str, float]] = {}
+
+    def attached(self, module: str) -> None:
+        """It gets the nodes, their states and the attempts that are under way."""
+        self._teller.everything(self._table.modules[module])
+        for record in self._store:
+            self._dispatcher.resend(record, module)
+
+    def detached(self, module: str) -> None:
+        """It is started again by the manager."""
+        self._store.event(None, events.SERVICE_DETACHED, f"module {module} went away", data={"service": module})
+
+    def refused(self, module: str, why: str) -> None:
+        """Told at most once a minute."""
+        self._store.event(None, events.SERVICE_REFUSED, f"module {module}: {why}", data={"service": module})
+
+    def _own(self, module: str, record: Record, values: Mapping[str, str]) -> None:
+        """Raises Refused for a variable of another module, DeclarationError for a value that nobody declared."""
+        foreign = sorted(values.keys() - self._table.modules[module].discovers)
+        if foreign:
+            raise Refused(f"variable {foreign[0][:40]!r} is not its to say something about")
+        record.planner.layout.pack(values)
+
+    def discovered(self, module: str, node: str, values: Mapping[str, str], why: str) -> None:
+        """It found something out. A BMC that says OFF of a node that speaks is not believed before the node was asked."""
+        record = self._store.find(node)
+        if record is None:
+            return
+        self._own(module, record, values)
+        if values.get("power") == "OFF" and record.value("run") == "SYNC" and record.machine.active is None:
+            self._sync.suspect(record, Loss.BMC_OFF)
+            return
+        self._engine.discover(record, values, why)
+
+    def event(self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
+        """It adds to a node's history, by one of the kinds that it declares."""
+        known = next((e for e in self._table.modules[module].events if e.name == kind), None)
+        if known is None:
+            raise Refused(f"event kind {kind[:60]!r} is not one that it declares")
+        record = self._store.find(node) if node else None
+        self._store.event(record, known, text, severity=severity, data=data)
+        if record is None:
+            return
+        active = record.machine.active
+        if known.bearing is Bearing.DOUBT:
+            self._sync.suspect(record, Loss.FIRMWARE)
+        elif known.bearing is Bearing.PROGRESS and active is not None and record.planner.mutation(active.mutation).joins:
+            self._engine.post(record, Progress(active.mutation, self._clock() + STEP_EXTENDS_S))
+
+    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
+        """An attempt ended."""
+        flight = self._dispatcher.finished(module, number)
+        record = self._store.find(flight.node) if flight is not None else None
+        if flight is None or record is None:
+            return
+        try:
+            self._own(module, record, values)
+        except LayercakeError as refusal:
+            ok, error, hint = False, f"module {module} answers nonsense: {refusal.message}", ""
+        if not ok:
+            self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error))
+        elif values:
+            self._engine.post(record, Discovered(values, f"{flight.mutation} says so"))
+
+    def health(self, module: str, text: str) -> None:
+        """It says how it is. The same again is not told again, and of one that cannot make up its mind a line a second."""
+        self._set_health(module, text)
+        said, at = self._last_health.get(module, ("", float("-inf")))
+        now = time.monotonic()
+        if now - at < 1.0 and (text == said or text != "running"):
+            return
+        self._last_health[module] = (text, now)
+        kind = events.SERVICE_RUNNING if text == "running" else events.SERVICE_UNWELL
+        self._store.event(None, kind, f"module {module}: {text}", data={"service": module})

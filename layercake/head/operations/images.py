@@ -1,0 +1,126 @@
+"""Images: the store, what is in its past and inside its images, rolling at once, and getting rid of what nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from imageapi.store import Image, Version
+from layercake.head import events
+from layercake.head.head import Head
+from layercake.kraken.errors import InputError, OperationFailed, Refused
+
+DIFF_S = 1800.0
+"""Seconds that reading two images may take."""
+
+
+def versions(image: Image) -> list[Version]:
+    """What a name points to and pointed to, newest first."""
+    return [Version(image.digest, image.size, image.created), *reversed(image.history)]
+
+
+class Images:
+    """Operations on the image store."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._store = head.store
+        self._images = head.images
+
+    async def add(self, path: Path, name: str, container: dict[str, Any]) -> Image:
+        """Puts a squashfs file into the store, under a name that may have pointed to another digest before."""
+        image = await asyncio.to_thread(self._images.add, path, name, container)
+        self._store.event(None, events.IMAGE_ADDED, f"image {image.name} is {image.digest[:24]}", data={"digest": image.digest})
+        return image
+
+    def users(self, image: Image) -> list[str]:
+        """The nodes that want what a name points to, by that name."""
+        return sorted(r.name for r in self._store if any(i.digest == image.digest and i.name == image.name for i in r.wanted))
+
+    async def remove(self, name: str) -> None:
+        """Takes a name out of the store. Raises NotFound, and Refused while a node or a roll wants it."""
+        users = self.users(self._images.get(name))
+        if users:
+            raise Refused(f"cannot remove image {name}: wanted by {', '.join(users[:10])}", hint="roll them to another image first")
+        roll = self._head.rolls.image_names().get(name)
+        if roll is not None:
+            raise Refused(f"cannot remove image {name}: roll {roll} needs it", hint=f"see `layercake roll status {roll}`")
+        await asyncio.to_thread(self._images.remove, name, in_use=self.in_use())
+        self._store.event(None, events.IMAGE_REMOVED, f"image {name} was removed")
+
+    def in_use(self) -> set[str]:
+        """The digests of all images that a node wants or runs, or a roll may still need."""
+        return {i.digest for r in self._store for i in (*r.wanted, *r.running, *r.stage)} | self._head.rolls.digests()
+
+    def history(self, name: str) -> dict[str, Any]:
+        """The versions of a name: when each was added, who wants it, whether its content is still there. Raises NotFound."""
+        found = []
+        for version in versions(self._images.get(name)):
+            wanted = sorted(r.name for r in self._store if any(i.digest == version.digest for i in r.wanted))
+            found.append({"digest": version.digest, "size": version.size, "created": version.created,
+                          "kept": self._images.has(version.digest), "used_by": wanted})
+        return {"name": name, "versions": found}
+
+    def find(self, text: str) -> Version:
+        """The version that NAME, or NAME@BEGINNING of a digest, means. Raises InputError."""
+        name, at, start = text.partition("@")
+        known = versions(self._images.get(name))
+        if not at:
+            return known[0]
+        start = start.removeprefix("blake2b:")
+        matching = {v.digest: v for v in known if start and v.digest.partition(":")[2].startswith(start)}
+        if len(matching) != 1:
+            raise InputError(f"cannot use {text[:120]!r}: {len(matching)} versions of {name} begin so",
+                             hint=f"see `layercake image history {name}`")
+        return next(iter(matching.values()))
+
+    async def prune(self) -> list[str]:
+        """Deletes the contents that no name points to and nothing needs; their digests. Raises LayercakeError."""
+        gone = await asyncio.to_thread(self._images.prune, self.in_use())
+        if gone:
+            self._store.event(None, events.IMAGE_PRUNED, f"{len(gone)} unused contents were deleted", data={"digests": gone[:100]})
+        return gone
+
+    async def difference(self, a: str, b: str) -> dict[str, Any]:
+        """What is different in image `b`: packages and files. Raises InputError and OperationFailed.
+
+        A process of its own reads the images, at the lowest priority: many GB are not to slow the head down.
+        """
+        one, two = self.find(a), self.find(b)
+        answer: dict[str, Any] = {"a": {"name": a, "digest": one.digest}, "b": {"name": b, "digest": two.digest}}
+        with tempfile.TemporaryDirectory(prefix="image-diff-", dir=self._images.directory) as scratch:
+            files = [await asyncio.to_thread(self._images.file, v.digest, Path(scratch) / str(i)) for i, v in enumerate((one, two))]
+            return answer | await _contents([str(file) for file in files])
+
+
+async def _contents(files: list[str]) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "imageapi.build.contents", *files, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        preexec_fn=_last_in_line)
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), DIFF_S)
+    except TimeoutError:
+        raise OperationFailed(f"cannot compare the images: it took longer than {DIFF_S:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    try:
+        found = json.loads(out)
+    except ValueError:
+        raise OperationFailed(f"cannot compare the images: the reader ended with status {process.returncode}",
+                              hint="see the head's log") from None
+    if "error" in found:
+        raise OperationFailed(str(found["error"]), hint=str(found["hint"]))
+    return dict(found)
+
+
+def _last_in_line() -> None:
+    os.nice(19)

@@ -1,0 +1,145 @@
+"""Nodes: which ones a range names, what is wanted of them, and what reaches into them: their logs, and commands."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from imageapi.node.spec import NAME
+from layercake.head import events
+from layercake.head.head import Head
+from layercake.head.state.store import Record
+from layercake.inventory.ranges import expand
+from layercake.inventory.schema import groups_of
+from layercake.kraken.converge import Cleared
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+
+FORCED_OFF_S = 30.0
+LAST_LINE = 200
+"""Bytes; the last line of a command's answer says how it ended and is short."""
+COMMAND_SHOWN = 200
+
+
+class Nodes:
+    """Operations on nodes."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._store = head.store
+
+    def select(self, text: str) -> list[Record]:
+        """The records that a node range names. Raises InputError for an unknown name or an empty range."""
+        nodes = {r.name: r.node for r in self._store}
+        return [self._store.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
+
+    async def set_state(self, text: str, state: str, force: bool) -> list[str]:
+        """Wants nodes up or off. Raises Refused for BUSY nodes that shall go off, unless forced."""
+        if state not in ("up", "off"):
+            raise InputError(f"cannot set state {state!r}: it is up or off")
+        records = self.select(text)
+        if state == "off":
+            self.refuse_busy(records, force)
+        for record in records:
+            record.node = dataclasses.replace(record.node, state=state)
+            self._store.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
+            self._head.desire.images(record, record.node.images)
+            self._head.sync.push(record)
+            if state == "off" and force:
+                self._head.hands.begin(record, "power-off", 1, FORCED_OFF_S)
+        await self._head.desire.settle()
+        return [r.name for r in records]
+
+    def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
+        """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""
+        busy = [r.name for r in records if r.value("busy") == "BUSY"]
+        if busy and not force:
+            raise Refused(f"cannot stop {', '.join(busy[:10])}: BUSY", hint="wait until they are free, or use --force")
+
+    async def clear(self, text: str) -> list[str]:
+        """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
+        records = self.select(text)
+        for record in records:
+            self._head.engine.post(record, Cleared("a person says so"))
+            if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
+                try:
+                    await self._head.nodes.ask(record, {"kind": "clear"})
+                except LayercakeError as error:
+                    self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
+        await self._head.desire.settle()
+        return [r.name for r in records]
+
+    # -- inside a node
+
+    async def logs(self, name: str, container: str, lines: int) -> str:
+        """The last lines of a container's log on a node."""
+        record = self._store.named(name)
+        if not container and record.wanted:
+            container = record.wanted[0].name
+        answer = await self._head.nodes.ask(record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))})
+        return str(answer.get("text", ""))
+
+    def container(self, record: Record, name: str) -> str:
+        """The container that is meant; the first image's if none is named. Raises NotFound."""
+        if not name and record.wanted:
+            name = record.wanted[0].name
+        if not name:
+            raise NotFound(f"cannot find a container on {record.name}: no image is wanted there")
+        if not NAME.fullmatch(name):
+            raise NotFound(f"cannot find container {name[:80]!r}: that is no image's name")
+        return name
+
+    @contextlib.asynccontextmanager
+    async def follow(self, name: str, container: str, lines: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A container's log as it grows."""
+        record = self._store.named(name)
+        path = f"/v1/containers/{self.container(record, container)}/log"
+        async with self._head.node_link.open(record, "GET", path, query={"lines": str(lines), "follow": "1"}) as answer:
+            yield answer.content.iter_any()
+
+    @contextlib.asynccontextmanager
+    async def execute(
+        self, name: str, command: list[str], container: str, timeout_s: float, who: str,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Runs a command on a node or in a container: JSON lines as they come. The history says who ran what, not what it said."""
+        record = self._store.named(name)
+        if not command:
+            raise InputError("cannot run a command: none is given")
+        shown, data = " ".join(command)[:COMMAND_SHOWN], {"by": who, "container": container}
+        asked = {"command": command, "container": container, "timeout_s": timeout_s}
+        where = f"in {container}" if container else "on the node"
+        since, last = time.monotonic(), b""
+        self._store.event(record, events.NODE_EXEC, f"{who} runs {where}: {shown}", data=data)
+        ended = "cut off"
+
+        async def pieces(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            nonlocal last
+            async for part in source:
+                last = (last + part)[-LAST_LINE:]
+                yield part
+
+        try:
+            async with self._head.node_link.open(record, "POST", "/v1/exec", body=asked) as answer:
+                yield pieces(answer.content.iter_any())
+                ended = _ended(last)
+        except LayercakeError as error:
+            ended = str(error)
+            raise
+        finally:
+            seconds = round(time.monotonic() - since, 1)
+            self._store.event(record, events.NODE_EXEC_ENDED, f"after {seconds:.1f} s, {ended}: {shown}",
+                              data={**data, "seconds": seconds})
+
+
+def _ended(lines: bytes) -> str:
+    """How a command ended, by the last line of its answer; never what it said."""
+    try:
+        last: Any = json.loads(lines.rstrip(b"\n").rpartition(b"\n")[2])
+    except ValueError:
+        return "cut off"
+    if isinstance(last, dict) and isinstance(last.get("exit"), int):
+        return f"exit status {last['exit']}"
+    return "killed after its time" if isinstance(last, dict) and "error" in last else "cut off"

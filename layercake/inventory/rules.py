@@ -1,0 +1,81 @@
+"""Which keys there are, and how the value of each is read: those of every node, and those of the modules' parts."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from layercake.inventory import fields, schema
+from layercake.moduleapi.fields import Check, Mistake, ipv4, ipv4_after, one_of, text
+from layercake.moduleapi.module import Part
+
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one key is read: see moduleapi.fields.Check. `required`: a part without it is not one."""
+
+    one: Callable[[Any], Any]
+    after: Callable[[str, int], Any] | None = None
+    own: bool = False
+    each: bool = False
+    missing: str = ""
+    required: bool = False
+
+
+NODE: dict[str, Rule] = {
+    "arch": Rule(one_of(*schema.ARCHES)),
+    "firmware": Rule(one_of(*schema.FIRMWARES)),
+    "state": Rule(one_of(*schema.STATES)),
+    "mac": Rule(fields.macs, lambda word, steps: (fields.mac_after(word, steps),), own=True),
+    "ip": Rule(lambda value: ipv4(text(value)), ipv4_after, own=True),
+}
+"""The keys of every node whose values are read by themselves; images and groups are lists."""
+
+
+def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
+    """The rules of a struct's fields: by their Check, or by their type."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    return {f.encode_name: _rule(hints[f.name], f.required) for f in msgspec.structs.fields(struct)}
+
+
+def _rule(hint: Any, required: bool) -> Rule:
+    for found in getattr(hint, "__metadata__", ()):
+        if isinstance(found, Check):
+            return Rule(found.one, found.after, found.own, found.each, found.missing, required)
+    return Rule(lambda value: converted(value, hint), required=required)
+
+
+def converted(value: Any, hint: Any) -> Any:
+    """A plain value as a type that msgspec knows. Raises Mistake."""
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        place = _PLACE.search(str(error))
+        told = _PLACE.sub("", str(error)).replace("`", "")
+        raise Mistake(told[:1].lower() + told[1:] + (f" in {place[1]}" if place and place[1] else "")) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """All keys of an inventory: those that stand among a node's own, and those in a mapping ("bmc": {"address": ...})."""
+
+    own: Mapping[str, Rule]
+    nested: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Part]) -> Keys:
+        """The keys of every node and of these parts, by module."""
+        own, nested = dict(NODE), {}
+        for part in parts.values():
+            if part.key:
+                nested[part.key] = rules_of(part.struct)
+            else:
+                own |= rules_of(part.struct)
+        return cls(own, nested)

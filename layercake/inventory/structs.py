@@ -1,0 +1,67 @@
+"""A YAML mapping read as a msgspec struct, with every mistake at its line: config.yaml, and what site modules declare."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from layercake.inventory.problems import Mark, Problems
+from layercake.inventory.rules import rules_of
+from layercake.inventory.yaml_marks import Marked, Scalar, Table, describe, parse, plain
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import Mistake, nearest, show
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def read_file(path: Path, what: str, hint: str = "") -> tuple[Table, Problems]:
+    """The mapping in a YAML file, and where its mistakes go. Raises InputError, and InventoryErrors for what is not YAML."""
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        raise InputError(f"cannot read {path}: there is no such file", hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    problems = Problems(str(path), what)
+    root = parse(text, problems)
+    if root is not None and not isinstance(root, Table):
+        problems.add(Mark(1, 1), f"expected a mapping, found {describe(root)}")
+    problems.raise_if_any()
+    return root if isinstance(root, Table) else Table(Mark(1, 1), {}), problems
+
+
+def read(value: Marked, struct: type[S], problems: Problems, where: str = "", *, beside: Collection[str] = ()) -> S | None:
+    """A mapping as a struct; keys in `beside` are somebody else's. Mistakes go to `problems`, and None is returned then."""
+    if isinstance(value, Scalar) and value.value is None:
+        value = Table(value.mark, {})
+    if not isinstance(value, Table):
+        problems.add(value.mark, f"{where or 'the file'}: expected a mapping, found {describe(value)}")
+        return None
+    before, rules = len(problems.found), rules_of(struct)
+    prefix = f"{where}." if where else ""
+    given: dict[str, Any] = {}
+    for key, entry in value.entries.items():
+        if key in beside:
+            continue
+        if key not in rules:
+            problems.add(entry.key_mark, f"{prefix}{key}: unknown key {show(key)}", nearest(key, {*rules, *beside}))
+            continue
+        inner = _struct_of(struct, key)
+        try:
+            given[key] = read(entry.value, inner, problems, prefix + key) if inner else rules[key].one(plain(entry.value))
+        except Mistake as mistake:
+            problems.add(entry.value.mark, f"{prefix}{key}: {mistake.message}", mistake.hint)
+    for key, rule in rules.items():
+        if rule.required and key not in value.entries:
+            problems.add(value.mark, f"{prefix}{key} is missing", rule.missing)
+    return struct(**given) if len(problems.found) == before else None
+
+
+def _struct_of(struct: type[msgspec.Struct], key: str) -> type[msgspec.Struct] | None:
+    """The struct that a field holds, if it is one."""
+    hint = typing.get_type_hints(struct).get(key)
+    return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None

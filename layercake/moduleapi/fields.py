@@ -1,0 +1,129 @@
+"""Checks of single values from YAML, for the structs in which modules declare their settings and their part of a node.
+
+A struct's field says what it takes by its type, by `msgspec.Meta` (bounds, pattern, and the description that the reference prints)
+and, where that is not enough, by a `Check` in its Annotated. A check takes the plain value and returns the validated one, or raises
+Mistake; the reader knows file and line. What passes ends up in DHCP answers, boot scripts and kernel command lines, so a value is
+refused unless it is known to be harmless there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""One label of a host name (RFC 1123), in lower case."""
+
+
+class Mistake(Exception):
+    """What is wrong with a value, and what to write instead. The reader knows the place; `field` names another field than the one
+    that is being read, for a mistake that shows only when several are looked at together."""
+
+    def __init__(self, message: str, hint: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How a field is read beyond its type. `one` checks a value. `own`: each node has one of its own, so it stands under nodes, and
+    for a node range it is a list, or a start that counts up by `after` (start, steps). `each`: it may be such a list.
+    `missing` is the hint when it is required and not there."""
+
+    one: Callable[[Any], Any]
+    after: Callable[[str, int], Any] | None = None
+    own: bool = False
+    each: bool = False
+    missing: str = ""
+
+
+def describe(value: object) -> str:
+    """What a value is, for "expected X, found Y"; never its content, which may be a password."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    return "a list" if isinstance(value, list | tuple) else "a mapping" if isinstance(value, dict) else "text"
+
+
+def show(text: str, limit: int = 60) -> str:
+    """Hostile text made safe for a message: quoted, escaped, cut."""
+    return repr(text if len(text) <= limit else text[:limit] + "...")
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A hint with the valid name closest to `name`; all of them when none is close and they are few."""
+    valid = sorted(set(choices))
+    close = difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.6) if len(name) < 100 else []
+    if close:
+        return f"did you mean {close[0]}?"
+    if not valid:
+        return ""
+    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
+
+
+def text(value: object) -> str:
+    """A text value."""
+    if isinstance(value, str):
+        return value
+    hint = "quote it to make it text" if isinstance(value, bool | int | float) else ""
+    raise Mistake(f"expected text, found {describe(value)}", hint)
+
+
+def one_of(*choices: str) -> Callable[[object], str]:
+    """A check for one word out of a few."""
+
+    def check(value: object) -> str:
+        word = text(value)
+        if word not in choices:
+            raise Mistake(f"expected {' or '.join(choices)}, found {show(word)}", nearest(word, choices))
+        return word
+
+    return check
+
+
+def ipv4(word: str) -> str:
+    """A host's IPv4 address."""
+    try:
+        address = ipaddress.IPv4Address(word)
+    except ValueError:
+        raise Mistake(f"{show(word)} is not an IPv4 address", "four numbers up to 255, as 10.0.0.17, without a prefix") from None
+    if address.is_multicast or address.is_unspecified or address.is_loopback or word == "255.255.255.255":
+        raise Mistake(f"{show(word)} cannot be a node's address", "multicast, loopback and broadcast addresses are no node's own")
+    return str(address)
+
+
+def ipv4_after(word: str, steps: int) -> str:
+    """The address `steps` further on."""
+    try:
+        return ipv4(str(ipaddress.IPv4Address(ipv4(word)) + steps))
+    except ipaddress.AddressValueError:
+        raise Mistake(f"counting up from {show(word)} leaves the IPv4 addresses") from None
+
+
+def port(value: object) -> int:
+    """A UDP or TCP port."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Mistake(f"expected a port number, found {describe(value)}")
+    if not 1 <= value <= 65535:
+        raise Mistake(f"the port {value} does not exist", "ports go from 1 to 65535; IPMI has 623, Redfish 443")
+    return value
+
+
+def host(word: str) -> str:
+    """An IP address or a host name (RFC 1123), in lower case."""
+    try:
+        return str(ipaddress.ip_address(word))
+    except ValueError:
+        pass
+    if re.fullmatch(r"[0-9.]+", word) or not all(LABEL.fullmatch(label) for label in word.lower().split(".")) or len(word) > 253:
+        raise Mistake(f"{show(word)} is neither an IP address nor a host name", "the port goes into the key port")
+    return word.lower()

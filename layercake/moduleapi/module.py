@@ -1,0 +1,204 @@
+"""What a module is: one object that says everything that the head has to know of it.
+
+A module's own file `module.py` ends in `MODULE = Module(...)`; layercake/head/modules.py names it once. The state engine plans with
+its variables and mutations, the inventory and config.yaml are read by its structs, its process is started, told of nodes and asked
+by the head, and the API, the command line and the reference list its calls and event kinds: all from this table.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import msgspec
+
+from layercake.kraken.errors import DeclarationError
+from layercake.kraken.events import EventKind
+from layercake.kraken.mutation import Mutation
+from layercake.kraken.variables import Variable
+from layercake.moduleapi.secrets import SecretRef
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+class Role(enum.IntEnum):
+    """Who may ask for something over the API; each role may do what those before it may."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+
+class NodeRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The request of a call about one node, by its id. Calls with more to say have a struct that inherits from this one."""
+
+    node: str
+
+
+class NoRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of a call that needs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something that a module can be asked outside the state engine: `handler(service, request) -> answer`, JSON-ready.
+
+    `name` is a dotted word that no other module has ("power.sensors"); `request` and `answer` are types that msgspec knows.
+    """
+
+    name: str
+    summary: str
+    role: Role
+    request: type[msgspec.Struct]
+    answer: Any
+    handler: Callable[[Any, Any], Awaitable[Any]] | None = field(compare=False, repr=False, default=None)
+
+    @property
+    def per_node(self) -> bool:
+        """Whether it is asked of one node at a time."""
+        return any(f.name == "node" for f in msgspec.structs.fields(self.request))
+
+
+def call(name: str, *, role: Role, request: type[msgspec.Struct] = NodeRequest,
+         answer: Any = Any) -> Callable[[Callable[[Any, Any], Awaitable[Any]]], Call]:
+    """Declares the decorated handler as a call; the first line of its docstring is the summary."""
+
+    def wrap(handler: Callable[[Any, Any], Awaitable[Any]]) -> Call:
+        return Call(name, (handler.__doc__ or "").strip().partition("\n")[0], role, request, answer, handler)
+
+    return wrap
+
+
+class NodeFacts(Protocol):
+    """What every module may know of a node (layercake.inventory.schema.Node)."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def macs(self) -> tuple[str, ...]: ...
+    @property
+    def ip(self) -> str: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def firmware(self) -> str: ...
+
+
+Reveal = Callable[[SecretRef | None], str]
+"""Gives the value of a secret that a part refers to, "" if it cannot be read: then the node's history says so."""
+Record = Callable[[NodeFacts, Any, Reveal], Mapping[str, Any]]
+"""(node, its part or None, reveal) -> what the module's process is told of the node, JSON-ready; it may hold secrets."""
+Tune = Callable[[Mutation, Any, Any], Mutation]
+"""(mutation, a node's part, the settings) -> the mutation as it is for that node, with another timeout or number of attempts."""
+
+
+class NodePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A module's part of a node in the inventory: the fields are the keys.
+
+    They stand in a mapping under KEY, or with "" among the node's own keys. A field's Annotated may hold a `fields.Check` and a
+    `msgspec.Meta` with its description.
+    """
+
+    KEY: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How a module's part of a node is read. `complete` makes sense of all fields together, {field: value} as far as they are
+    there, and raises fields.Mistake. `unique` gives (what it is called, value, shown form) that no two nodes may share; `field` is
+    the one to blame then. `view` is what of it people see with a node, None for a node without."""
+
+    struct: type[NodePart]
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    unique: Callable[[Any], Unique | None] = lambda part: None
+    view: Callable[[Any], dict[str, Any]] = lambda part: {}
+
+    @property
+    def key(self) -> str:
+        """The key that it stands under, "" among the node's own."""
+        return self.struct.KEY
+
+
+class Unique(NamedTuple):
+    """A value that no two nodes may share: what it is called, the value, how it is shown, and the field it stands in."""
+
+    what: str
+    value: Hashable
+    shown: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """What a module wants of its variables: of a node that is wanted `up`, of one that is wanted `off`, and, in the place of what
+    `up` says, of one that is wanted up and shall run nothing (`empty`)."""
+
+    up: Mapping[str, str] = field(default_factory=dict)
+    off: Mapping[str, str] = field(default_factory=dict)
+    empty: Mapping[str, str] = field(default_factory=dict)
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """What every module's process is told of the head: its addresses on the nodes' network, and where its data are."""
+
+    interface: str
+    address: str
+    prefix: int
+    gateway: str | None
+    dns: list[str]
+    head_url: str
+    sync_address: str
+    data_dir: str
+
+
+class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The section of a module that has nothing to set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One module.
+
+    `section` is its key in config.yaml, read as `settings`; `check` raises fields.Mistake for settings that do not go together.
+    `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it
+    has no process. `record` says what the process is told of a node; without
+    it, it is told of none. `watches` are the variables whose changes it is told. `alive` is what a datagram of a node proves of its
+    variables. `tune` adapts its mutations to one node.
+    """
+
+    name: str
+    doc: str
+    section: str = ""
+    settings: type[msgspec.Struct] = NoSettings
+    check: Callable[[Any], None] | None = None
+    part: Part | None = None
+    variables: tuple[Variable, ...] = ()
+    mutations: tuple[Mutation, ...] = ()
+    goals: Goals = Goals()
+    record: Record | None = None
+    watches: tuple[str, ...] = ()
+    alive: Mapping[str, str] = field(default_factory=dict)
+    tune: Tune | None = None
+    calls: tuple[Call, ...] = ()
+    events: tuple[EventKind, ...] = ()
+    service: str = ""
+    command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise DeclarationError(f"cannot declare module {self.name!r}: a name is lower case, at most 32 characters")
+
+    @property
+    def has_process(self) -> bool:
+        """Whether the head runs a process for it."""
+        return bool(self.service or self.command)
+
+    @property
+    def discovers(self) -> frozenset[str]:
+        """The variables that its process may say something about: those it declares, and those that its mutations change."""
+        return frozenset({v.name for v in self.variables} | {name for m in self.mutations for name in m.changes})

@@ -1,0 +1,40 @@
+"""What powerman can be asked about a node's BMC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from layercake.moduleapi.module import Call, NodeRequest, Role, call
+from powerman.driver import LogEntry, Sensor
+
+if TYPE_CHECKING:
+    from powerman.service import PowerService
+
+
+@call("power.status", role=Role.VIEWER, answer=dict[str, Any])
+async def status(service: PowerService, request: NodeRequest) -> dict[str, Any]:
+    """The power state that the BMC says now, or why it cannot be asked."""
+    return await service.status(request.node)
+
+
+@call("power.refresh", role=Role.OPERATOR, answer=dict[str, Any])
+async def refresh(service: PowerService, request: NodeRequest) -> dict[str, Any]:
+    """Read the power state from the BMC, and tell the state engine."""
+    return await service.status(request.node, tell=True)
+
+
+@call("power.sensors", role=Role.VIEWER, answer=list[Sensor])
+async def sensors(service: PowerService, request: NodeRequest) -> list[Sensor]:
+    """The BMC's sensors: temperatures, fans, voltages, power supplies."""
+    async with service.asking(request.node) as bmc:
+        return await bmc.ask(bmc.driver.sensors)
+
+
+@call("power.log", role=Role.VIEWER, answer=list[LogEntry])
+async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
+    """The BMC's event log, oldest first."""
+    async with service.asking(request.node) as bmc:
+        return await bmc.ask(bmc.driver.event_log)
+
+
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log)

@@ -1,0 +1,180 @@
+"""A node's BMC in the inventory: its fields, what each may hold, and what they have to be together."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Meta
+
+from layercake.moduleapi.fields import Check, Mistake, describe, host, ipv4_after, nearest, port, show, text
+from layercake.moduleapi.module import NodePart, Unique
+from layercake.moduleapi.secrets import ENV_NAME, SecretRef
+
+DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
+_SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
+_PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
+
+
+def driver(value: object) -> str:
+    """What the BMC speaks."""
+    word = text(value)
+    if word not in DEFAULT_PORTS:
+        raise Mistake(f"expected {' or '.join(DEFAULT_PORTS)}, found {show(word)}", nearest(word, DEFAULT_PORTS))
+    return word
+
+
+def cipher_suite(value: object) -> int | None:
+    """IPMI's cipher suite id (IPMI 2.0, table 22-20), or nothing."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 17:
+        raise Mistake("expected a cipher suite from 0 to 17", "17 (HMAC-SHA256) is the best that IPMI has")
+    return value
+
+
+def username(value: object) -> str:
+    """A BMC's user name."""
+    word = text(value)
+    if not 1 <= len(word) <= 64 or not word.isprintable():
+        raise Mistake("expected a user name of 1 to 64 printable characters")
+    return word
+
+
+def password(value: object) -> SecretRef:
+    """A reference to a password. A literal one is refused, and never shown."""
+    hint = "write {file: /path/on/the/head} or {env: NAME}"
+    if not isinstance(value, dict):
+        if value is not None and not isinstance(value, list):
+            raise Mistake("a password may not stand in the inventory", hint + ", and change the password: it was in a file")
+        raise Mistake(f"expected a reference to a password, found {describe(value)}", hint)
+    if len(value) != 1 or next(iter(value)) not in ("file", "env"):
+        raise Mistake("a password is given by exactly one of file and env", hint)
+    kind, entry = next(iter(value.items()))
+    where = text(entry)
+    if kind == "file":
+        if not _PATH.fullmatch(where):
+            raise Mistake("expected the absolute path of a file on the head", hint)
+        return SecretRef(file=where)
+    if not ENV_NAME.fullmatch(where):
+        # Not shown: it may be the password itself.
+        raise Mistake("expected the name of an environment variable", hint)
+    return SecretRef(env=where)
+
+
+def system(value: object) -> str | None:
+    """A Redfish system's path, or nothing."""
+    if value is None:
+        return None
+    path = text(value)
+    if not _SYSTEM.fullmatch(path) or ".." in path:
+        raise Mistake(f"{show(path)} is not the path of a Redfish system", "as /redfish/v1/Systems/1")
+    return path
+
+
+def verify_tls(value: object) -> bool | str:
+    """true, false, or the absolute path of a CA file on the head."""
+    if isinstance(value, bool):
+        return value
+    path = text(value)
+    if not _PATH.fullmatch(path):
+        raise Mistake(f"expected true, false or the absolute path of a CA file, found {show(path)}")
+    return path
+
+
+def address(value: object) -> str:
+    """A BMC's address, before its driver is known: a host name, an IP, or an http(s) URL without user, path and query."""
+    word = text(value)
+    if "://" not in word:
+        return host(word)
+    url = _url(word)
+    if url.scheme not in ("http", "https"):
+        raise Mistake(f"{show(url.scheme)} is not a way to a BMC", "write https://HOST, or HOST alone")
+    if url.username is not None or url.password is not None:
+        # Not shown: it holds a password.
+        raise Mistake("a user or password may not stand in the address", "use the keys username and password")
+    if url.path not in ("", "/") or url.query or url.fragment:
+        raise Mistake(f"{show(word)} has more than host and port", "the path of the system goes into the key system")
+    name = host(url.hostname or "")
+    name = f"[{name}]" if ":" in name else name
+    return f"{url.scheme}://{name}" + (f":{url_port(word)}" if url_port(word) else "")
+
+
+def address_after(word: str, steps: int) -> str:
+    """An address given by an IPv4 address, `steps` further on."""
+    found = re.fullmatch(r"(https?://)?([0-9.]+)(:[0-9]+)?", word)
+    if not found:
+        raise Mistake(f"cannot count up from {show(word)}", "only an IPv4 address can be counted up: 10.1.0.1+ or https://10.1.0.1+:8000")
+    return address(f"{found[1] or ''}{ipv4_after(found[2], steps)}{found[3] or ''}")
+
+
+def url_port(word: str) -> int | None:
+    """The port in a URL, None if there is none. Raises Mistake when it is out of range."""
+    try:
+        return _url(word).port
+    except ValueError:
+        raise Mistake("the port in the URL does not exist", "ports go from 1 to 65535") from None
+
+
+def _url(word: str) -> SplitResult:
+    if re.search(r"[\s\x00-\x1f\x7f]", word):
+        raise Mistake("an address has no spaces or control characters")
+    try:
+        return urlsplit(word)
+    except ValueError:
+        raise Mistake(f"{show(word)} is not a URL", "as https://10.98.1.11:8000") from None
+
+
+class Bmc(NodePart, frozen=True, kw_only=True):
+    """A node's management controller."""
+
+    KEY: ClassVar[str] = "bmc"
+
+    driver: Annotated[Literal["ipmi", "redfish"], Check(driver, missing="ipmi or redfish"), Meta(description="What it speaks.")]
+    address: Annotated[
+        str, Check(address, address_after, own=True, missing="each node has a BMC address of its own; bmc: null for none"),
+        Meta(description="ipmi: a host name or IP address. redfish: the same, or a URL with the port, https://10.98.1.11:8000.")]
+    port: Annotated[int, Check(port, each=True), Meta(
+        description="UDP for ipmi (623 if not given), TCP for redfish (443, or the URL's).")] = 0
+    username: Annotated[str, Check(username), Meta(description="The user to log in as.")] = ""
+    password: Annotated[SecretRef | None, Check(password), Meta(
+        description="A reference to the password: {file: PATH} or {env: NAME} on the head.")] = None
+    system: Annotated[str | None, Check(system, each=True), Meta(
+        description="redfish: the path of the system, when the service has several.")] = None
+    verify_tls: Annotated[bool | str, Check(verify_tls), Meta(
+        description="redfish: true (the system's authorities), false, or the path of a CA file on the head.")] = True
+    cipher_suite: Annotated[int | None, Check(cipher_suite), Meta(
+        description="ipmi: the cipher suite; 17, then 3 is tried if not given.")] = None
+
+
+def complete(given: dict[str, Any]) -> dict[str, Any]:
+    """Brings the address into its driver's form, and finds the port. Raises Mistake when they do not fit each other."""
+    where, found = _endpoint(given["driver"], given["address"], given.get("port"))
+    return {**given, "address": where, "port": found}
+
+
+def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
+    if kind != "redfish":
+        if "://" in where:
+            raise Mistake(f"{show(where)} is a URL, and the driver is {kind}", "write the host alone, or driver: redfish",
+                          "address")
+        return where, given or DEFAULT_PORTS[kind]
+    url = where if "://" in where else f"https://[{where}]" if ":" in where else f"https://{where}"
+    in_url = url_port(url)
+    if in_url is not None and given is not None and in_url != given:
+        raise Mistake(f"the URL says port {in_url}, the key port says {given}", "write it once", "address")
+    final = in_url or given or (80 if url.startswith("http:") else DEFAULT_PORTS[kind])
+    if in_url is None and final != (80 if url.startswith("http:") else 443):
+        url = f"{url}:{final}"
+    return url, final
+
+
+def unique(bmc: Bmc) -> Unique:
+    """No two nodes have one BMC."""
+    return Unique("BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address")
+
+
+def view(bmc: Bmc | None) -> dict[str, Any]:
+    """What people see of it with the node."""
+    return {"bmc": {"driver": bmc.driver, "address": bmc.address} if bmc is not None else None}

@@ -1,0 +1,28 @@
+"""The power module's table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal
+from powerman.calls import CALLS
+from powerman.events import EVENTS
+from powerman.inventory import Bmc, complete, unique, view
+from powerman.mutations import MUTATIONS, VARIABLES
+from powerman.settings import PowerSettings
+
+
+def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
+    """What powerman is told of a node (powerman.settings.BmcSpec). It holds the BMC's password."""
+    facts = None if bmc is None else {**msgspec.to_builtins(bmc), "password": reveal(bmc.password)}
+    return {"name": node.name, "bmc": facts, "firmware": node.firmware}
+
+
+MODULE = Module(
+    name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
+    section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view), variables=VARIABLES, mutations=MUTATIONS,
+    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, watches=("power",), alive={"power": "ON"}, calls=CALLS,
+    events=EVENTS, service="powerman.service:PowerService",
+)

@@ -1,0 +1,37 @@
+"""What the boot service tells of nodes, and of itself."""
+
+from __future__ import annotations
+
+from layercake.kraken.events import Bearing, EventKind, Severity
+
+DISCOVER_SEEN = EventKind("boot.discover-seen", Severity.INFO,
+    "A node's firmware, or iPXE in it, asks for a boot program.", Bearing.PROGRESS)
+OFFER_SENT = EventKind("boot.offer-sent", Severity.INFO, "It was offered its address and something to boot.")
+NBP_SENT = EventKind("boot.nbp-sent", Severity.INFO, "The boot program (iPXE) has arrived.", Bearing.PROGRESS)
+SCRIPT_SENT = EventKind("boot.script-sent", Severity.INFO, "The node's own boot script was sent.", Bearing.PROGRESS)
+KERNEL_SENT = EventKind("boot.kernel-sent", Severity.INFO, "The kernel has arrived.", Bearing.PROGRESS)
+INITRD_SENT = EventKind("boot.initrd-sent", Severity.INFO, "minOS has arrived; the node starts it now.", Bearing.PROGRESS)
+IGNORED = EventKind("boot.ignored", Severity.INFO,
+    "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.")
+UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
+    "Firmware asks for something to boot although the node should be running; its agent is asked.", Bearing.DOUBT)
+FIRMWARE_DIFFERS = EventKind("boot.firmware-differs", Severity.WARNING,
+    "The node boots by other firmware than the inventory says.")
+FILE_MISSING = EventKind("boot.file-missing", Severity.ERROR, "A file that nodes boot from is not on the head.")
+SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING, "The boot script was asked for too often in one boot.")
+STALLED = EventKind("boot.stalled", Severity.WARNING, "A boot did not get on in time; the text says which step was the last.")
+TRANSFER_BROKEN = EventKind("boot.transfer-broken", Severity.WARNING, "The transfer of a boot file broke off.")
+DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that its address is used by something else.")
+DHCP_REFUSED = EventKind("dhcp.refused", Severity.INFO, "A node asked for another address than its own.")
+UNKNOWN_MAC = EventKind("dhcp.unknown-mac", Severity.INFO, "A machine that is not in the inventory asks for an address.")
+BAD_RECORD = EventKind("service.bad-record", Severity.ERROR, "The boot service cannot serve a node as the inventory has it.")
+DHCP_RECEIVE_FAILED = EventKind("service.dhcp-receive-failed", Severity.WARNING,
+    "DHCP requests cannot be read from the interface.")
+DHCP_SEND_FAILED = EventKind("service.dhcp-send-failed", Severity.WARNING, "A DHCP answer could not be sent.")
+RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router advertisement could not be sent.")
+
+EVENTS: tuple[EventKind, ...] = (
+    DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS, FILE_MISSING,
+    SCRIPT_REFUSED, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED,
+    DHCP_SEND_FAILED, RA_SEND_FAILED,
+)

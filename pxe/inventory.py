@@ -1,0 +1,60 @@
+"""What a node's inventory says of its boot: the keys, and what each may hold.
+
+Kernel arguments end up in boot scripts and on a command line, so they are refused unless they are harmless there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from msgspec import Meta
+
+from layercake.moduleapi.fields import Check, Mistake, show, text
+from layercake.moduleapi.module import NodePart
+
+MAX_KERNEL_ARGS = 1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
+DEFAULT_BOOT_TIMEOUT = 180.0
+_CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
+
+
+def kernel_args(value: object) -> str:
+    """Kernel arguments: one line that means the same in an iPXE script, in a GRUB script and to the kernel."""
+    line = "" if value is None else text(value)
+    if len(line) > MAX_KERNEL_ARGS:
+        raise Mistake(f"{len(line)} characters of kernel arguments, at most {MAX_KERNEL_ARGS} fit")
+    for character in line:
+        if not " " <= character <= "~":
+            raise Mistake(f"the character {show(character)} may not stand in kernel arguments", "one line of plain ASCII")
+        if character in "{}$`\\\"'#;":
+            raise Mistake(f"the character {character} may not stand in kernel arguments", "boot scripts would give it a meaning")
+    for word in line.split():
+        if word in ("&&", "||", "&", "|"):
+            raise Mistake(f"{word} may not stand in kernel arguments", "boot scripts would give it a meaning")
+        if word.startswith(("layercake.", "initrd=")):
+            raise Mistake(f"the argument {show(word.split('=')[0])} is set by Layercake itself", "remove it")
+    return " ".join(line.split())
+
+
+def console(value: object) -> str:
+    """The kernel's console device."""
+    word = text(value)
+    if not _CONSOLE.fullmatch(word):
+        raise Mistake(f"{show(word)} is not a console", "write a device and perhaps its speed: ttyS0 or ttyS0,115200n8")
+    return word
+
+
+def boot_timeout(value: object) -> float:
+    """Seconds from power-on to join: 10 to 3600."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 10 <= value <= 3600:
+        raise Mistake("expected seconds from 10 to 3600", "180 is the default")
+    return float(value)
+
+
+class Boot(NodePart, frozen=True, kw_only=True):
+    """How a node boots."""
+
+    console: Annotated[str, Check(console), Meta(description="The kernel's console, and perhaps its speed.")] = "ttyS0"
+    kernel_args: Annotated[str, Check(kernel_args), Meta(description="More arguments for minOS's kernel.")] = ""
+    boot_timeout: Annotated[float, Check(boot_timeout), Meta(
+        description="Seconds from power-on to the agent's join, before the boot counts as failed.")] = DEFAULT_BOOT_TIMEOUT

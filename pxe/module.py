@@ -1,0 +1,38 @@
+"""The boot module's table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from layercake.kraken.mutation import Mutation
+from layercake.moduleapi.module import Module, NodeFacts, Part, Reveal
+from pxe.calls import CALLS
+from pxe.events import EVENTS
+from pxe.inventory import Boot
+from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
+from pxe.settings import BootSettings
+
+
+def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
+    """What the boot service is told of a node (pxe.nodes.from_record)."""
+    return {
+        "name": node.name, "macs": list(node.macs), "ip": node.ip, "arch": node.arch, "firmware": node.firmware,
+        "kernel_args": boot.kernel_args, "console": boot.console,
+    }
+
+
+def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -> Mutation:
+    """How long a boot may take is the node's own, how often it is tried the head's."""
+    if mutation.name != boot_wait.name:
+        return mutation
+    timeout = boot.boot_timeout if boot is not None else mutation.timeout
+    return dataclasses.replace(mutation, timeout=timeout, retries=settings.attempts if settings is not None else mutation.retries)
+
+
+MODULE = Module(
+    name="pxe", doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
+    section="boot", settings=BootSettings, part=Part(Boot), variables=VARIABLES, mutations=MUTATIONS, record=record,
+    watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, calls=CALLS, events=EVENTS,
+    service="pxe.service:PxeService",
+)
