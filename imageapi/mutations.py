@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from imageapi.spec.state import ImageState
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import Variable
 
@@ -56,7 +57,7 @@ class NodeContext(Protocol):
 
 
 VARIABLES = (
-    Variable("image", ("UNKNOWN", "IDLE", "ACTIVE", "UPDATE", "ERROR", "FATAL"),
+    Variable("image", tuple(state.value for state in ImageState),
              "what runs: nothing, what is wanted, something else; ERROR is tried again, FATAL is given up"),
     Variable("busy", ("UNKNOWN", "FREE", "BUSY"), "whether the node does work that must not be interrupted"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from imageapi.node.spec import NAME
+from imageapi.spec.names import NAME
 from layercake.api.auth import Role
 from layercake.api.route import Route, number
 from layercake.head.operations.operations import Operations

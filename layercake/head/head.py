@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from imageapi.rbdstore import Cluster, RbdContent
-from imageapi.store import ImageStore
+from imageapi.store.rbdstore import Cluster, RbdContent
+from imageapi.store.store import ImageStore
 from layercake.base.clock import Clock, steady_clock
 from layercake.head import modules
 from layercake.head.agents.certificates import NodeCertificates

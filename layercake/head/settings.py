@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from imageapi.node.rbd import NAME
+from imageapi.spec.attachment import RBD_NAME
 from layercake.kraken.errors import InputError
 
 FILE_NAME = "config.yaml"
@@ -123,7 +123,7 @@ def _check(settings: Settings, where: Path) -> None:
     if images.store == "rbd" and missing:
         raise InputError(f"cannot use {where}: images.store is rbd, and {', '.join(f'images.{m}' for m in missing)} is not given",
                          hint="the cluster's ceph.conf, the head's keyring, and the name of the pool for images")
-    if images.store == "rbd" and not NAME.fullmatch(images.pool):
+    if images.store == "rbd" and not RBD_NAME.fullmatch(images.pool):
         raise InputError(f"cannot use {where}: images.pool {images.pool!r} is not letters, digits, dots and dashes")
     if not 0 < settings.sync.hello_s < settings.sync.dead_s:
         raise InputError(f"cannot use {where}: sync.dead_s must be above sync.hello_s", hint="three times hello_s is usual")

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from imageapi.node.images import Images
+from imageapi.node.imageset.imageset import ImageSet
 from layercake.kraken.errors import LayercakeError, OperationFailed, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
@@ -41,7 +41,7 @@ def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
 class Serving:
     """Serves one session at a time. `start` takes a moment: it runs on a thread of its own."""
 
-    def __init__(self, config: Config, images: Images, event: Callable[..., None], port: int) -> None:
+    def __init__(self, config: Config, images: ImageSet, event: Callable[..., None], port: int) -> None:
         self._config = config
         self._images = images
         self._event = event

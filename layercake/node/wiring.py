@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import imageapi.mutations
-from imageapi.node.attach import Body, FileBody
-from imageapi.node.container import Runtime
-from imageapi.node.files import Files
-from imageapi.node.spec import parse_images
-from imageapi.node.stage import StagedImages
+from imageapi.node.attach.fetch import Body, FileBody
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.imageset import ImageSet
+from layercake.kraken.events import EventKind, Severity
 from layercake.node.declarations import HEAD_MUTATIONS
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
@@ -28,22 +27,10 @@ if TYPE_CHECKING:
 MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
 
 
-class AgentImages(StagedImages):
-    """The images as the agent knows them (minos.agent.loop.NodeImages): what is wanted comes as the head sent it."""
-
-    def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
-        """Sets what is wanted; whether it is something else than before. Raises InputError."""
-        return self.want(parse_images(list(images)))
-
-    def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
-        """Sets what shall be ready beside what runs. Raises InputError."""
-        self.stage(parse_images(list(images)), anew)
-
-
 class Context:
     """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
 
-    def __init__(self, images: AgentImages, run: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
+    def __init__(self, images: ImageSet, run: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
         self.images = images
         self.interrupted = interrupted
         self.tell_all = tell_all
@@ -55,11 +42,11 @@ class Context:
 
 
 def open_url(url: str, offset: int) -> Body:
-    """Opens an image's address (imageapi.node.attach.Fetch)."""
+    """Opens an image's address (imageapi.node.attach.fetch.Fetch)."""
     return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
 
 
-def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
+def handlers(images: ImageSet, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
     """The node's mutations, ready to be carried out."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
@@ -68,7 +55,7 @@ def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> di
     return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 
 
-def serving(agent: Agent, images: AgentImages, port: int) -> None:
+def serving(agent: Agent, images: ImageSet, port: int) -> None:
     """Gives the agent its API. What that needs is imported when it is started, when the images run already."""
     kept: list[Serving] = []
 
@@ -91,8 +78,12 @@ def make(early: Early, *, say: Callable[[str], None], cgroup: str = "layercake",
     agent = Agent(early, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                   clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     run = early.config.run
-    images = AgentImages(Files(run, Runtime(run, parent=cgroup), open_url, secret=Secrets(early.config)), agent.event,
-                         changed=agent.look, busy=lambda: is_busy(run))
+
+    def event(kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+        agent.event(kind.name, text, severity or kind.severity, **data)
+
+    images = ImageSet(run, Runtime(run, parent=cgroup), open_url, event, secret=Secrets(early.config), changed=agent.look,
+                      busy=lambda: is_busy(run))
     agent.use(images, handlers(images, run, agent.link.drain))
     serving(agent, images, api_port)
     return agent

@@ -20,7 +20,7 @@ from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import cpio, kernel, python
 
 ROOT = Path(__file__).resolve().parents[2]
-ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.nbd",
+ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.attach.nbd",
            "layercake.node.serving")
 CA_PATH = "etc/layercake/ca.pem"
 APPLETS = (

@@ -13,9 +13,9 @@ import rbd
 from cephrun import POOL, Ceph
 
 from imageapi.build import build_plain_image
-from imageapi.hashtree import HashTree
-from imageapi.rbdstore import Cluster, Errands, RbdContent, read_keyring
-from imageapi.store import Image, ImageStore
+from imageapi.store.hashtree import HashTree
+from imageapi.store.rbdstore import Cluster, Errands, RbdContent, read_keyring
+from imageapi.store.store import Image, ImageStore
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from tests.ceph.test_cluster import pool
 

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from imageapi.node.spec import parse_images
+from imageapi.spec.image import parse_images
 from layercake.head.settings import ImageSettings, load, save
 from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError

@@ -15,11 +15,12 @@ import aiohttp
 import pytest
 
 from imageapi.build import build_plain_image
-from imageapi.node import attach
-from imageapi.node.spec import ContainerSpec, ImageSpec
+from imageapi.node.attach import fetch as attach
 from imageapi.server import ImageServer
 from imageapi.service import ImageService
-from imageapi.store import Image, ImageStore, container_spec
+from imageapi.spec.container import ContainerSpec
+from imageapi.spec.image import ImageSpec
+from imageapi.store.store import Image, ImageStore, container_spec
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from layercake.node.wiring import open_url

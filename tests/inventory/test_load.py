@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imageapi.node.spec import NAME
+from imageapi.spec.names import NAME
 from layercake.inventory.fields import _IMAGE
 from layercake.inventory.load import load
 from layercake.inventory.schema import Bmc, Node, groups_of, node_id

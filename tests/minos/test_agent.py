@@ -58,7 +58,10 @@ class Rig:
 
     def container(self) -> int:
         """The pid of the one running container."""
-        found = [json.loads(p.read_text()) for p in (self.run / "images").glob("*.json")]
+        try:
+            found = [json.loads(p.read_text()) for p in (self.run / "images").glob("*.json")]
+        except FileNotFoundError:
+            return 0  # it was removed meanwhile: what runs is about to change
         running = [record["pid"] for record in found if record["phase"] == "RUNNING"]
         return int(running[0]) if len(running) == 1 else 0
 

@@ -18,7 +18,7 @@ import pytest
 
 from imageapi.build import build_plain_image, build_systemd_image
 from imageapi.server import ImageServer
-from imageapi.store import ImageStore
+from imageapi.store.store import ImageStore
 from layercake.head.agents.certificates import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.build import BuildOptions, append_files, build

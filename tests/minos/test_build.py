@@ -28,7 +28,8 @@ ALLOWED = {
     "traceback", "types", "typing", "urllib", "warnings", "weakref", "_ctypes", "_hashlib", "_json", "_queue", "_ssl", "_typing",
     "abc", "genericpath", "posixpath", "_collections_abc",
 }
-OURS = ("layercake.kraken", "layercake.node", "minos", "imageapi.node", "imageapi.mutations")
+OURS = ("layercake.kraken", "layercake.base", "layercake.node", "minos", "imageapi.node", "imageapi.spec", "imageapi.mutations",
+        "imageapi.events")
 
 
 @pytest.fixture(scope="module")

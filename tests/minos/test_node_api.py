@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from imageapi.build import build_plain_image
-from imageapi.node.container import alive
+from imageapi.node.container.process import alive
 from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates, name_of
 from layercake.head.modules import VARIABLES
@@ -201,7 +201,7 @@ def test_container_objects(tmp_path: Path, image: Path) -> None:
 
         again = Node(run)  # another agent: what runs is kept, and what it stands on
         assert again.images.adopt() == "IDLE"
-        assert again.files.containers.view("c1")["state"] == "running" and len(again.files.objects.views()) == 3
+        assert again.images.containers.view("c1")["state"] == "running" and len(again.images.objects.views()) == 3
 
         shared = ask("POST", base, {"name": "two", "mount": {"id": made["parts"][0]}, "command": ["sh", "-c", "exit 3"]})[1]
         eventually(lambda: ask("GET", f"{base}/{shared['id']}")[1]["state"] == "dead")

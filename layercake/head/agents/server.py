@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from imageapi.content import Attachment
-from imageapi.store import ImageStore
+from imageapi.store.content import Attachment
+from imageapi.store.store import ImageStore
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Sync

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from imageapi.store import Image, Version
+from imageapi.store.store import Image, Version
 from layercake.head.head import Head
 from layercake.kraken.errors import InputError, OperationFailed
 

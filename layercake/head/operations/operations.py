@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from imageapi.store import Image
+from imageapi.store.store import Image
 from layercake.head.head import Head
 from layercake.head.operations import rolls as asking
 from layercake.head.rolls.facts import Roll

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from imageapi.node.order import start_order
+from imageapi.spec.order import start_order
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.kraken.converge import DesiredChanged

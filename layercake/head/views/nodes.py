@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from imageapi.spec.state import given_up
 from layercake.head.state.store import Event, Record
 from layercake.kraken.explain import explain
 
@@ -38,7 +39,7 @@ def status_of(record: Record, now: float) -> tuple[Status, str]:
     if machine.not_before > now:
         return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s: {machine.last_error}"
     if record.value("image") == "FATAL":
-        dead = [f"{c['name']}: {c['error'] or c['last_error']}" for c in record.containers if c["last_error"].startswith("MAX_")]
+        dead = [f"{c['name']}: {c['error'] or c['last_error']}" for c in record.containers if given_up(c["last_error"])]
         return Status.QUARANTINED, f"the node has given up on {'; '.join(dead) or 'its images'}"
     if record.planner.next(machine.state, machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"

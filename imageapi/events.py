@@ -1,0 +1,43 @@
+"""The events that a node's images tell, and who they are told to."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from layercake.kraken.events import Bearing, EventKind, Severity
+
+DEBUG, INFO, WARNING, ERROR = Severity.DEBUG, Severity.INFO, Severity.WARNING, Severity.ERROR
+
+
+class EventSink(Protocol):
+    """Where the node's history goes. May be called from any thread. `severity` None is the kind's own."""
+
+    def __call__(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None: ...
+
+
+def unheard(kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+    """An EventSink for whoever has nobody to tell."""
+
+
+CONTAINERS = EventKind("image.containers", DEBUG, "how each container of the image set is now", bearing=Bearing.STANDING)
+PREPARED = EventKind("image.prepared", DEBUG, "a container is made, all but its program's start; with the seconds that it took")
+STARTED = EventKind("image.started", INFO, "a container's program was started")
+ADOPTED = EventKind("image.adopted", INFO, "an agent that started anew took over a container that had run on")
+ROLLED = EventKind("image.rolled", INFO, "one image took the place of another; gap_ms is how long neither ran")
+STOPPED = EventKind("image.stopped", INFO, "a container was stopped because it is not wanted")
+KILLED = EventKind("image.killed", WARNING, "a container did not end within its stop_timeout_s and was killed")
+EXITED = EventKind("container.exited", ERROR, "a container's init ended by itself; info if that was all it had to do")
+HEALTHY = EventKind("image.healthy", INFO, "a container's health check succeeds now", urgent=True)
+UNHEALTHY = EventKind("image.unhealthy", ERROR, "a container's health check failed too often in a row", urgent=True)
+WAITING = EventKind("image.waiting", WARNING, "an image is not started, because one that it depends on is not up")
+FAILED = EventKind("image.error", ERROR, "an image could not be prepared, started or stopped")
+MISMATCH = EventKind("image.digest-mismatch", ERROR, "an image's content is not what its digest or its hash tree says")
+RETRY = EventKind("image.retry", WARNING, "an image has failed and is tried again after a pause")
+FATAL = EventKind("image.fatal", ERROR, "an image is given up: its attempts are used up")
+STAGED = EventKind("image.staged", INFO, "an image that is wanted next is ready on the node", urgent=True)
+STAGE_FAILED = EventKind("image.stage-failed", WARNING, "an image that is wanted next could not be made ready", urgent=True)
+REMAINS = EventKind("image.remains", ERROR, "something of an image could not be taken away; it is tried again")
+LAZY_UNMOUNT = EventKind("image.lazy-unmount", WARNING, "a mount was busy, and goes when its last user does")
+
+EVENTS = (CONTAINERS, PREPARED, STARTED, ADOPTED, ROLLED, STOPPED, KILLED, EXITED, HEALTHY, UNHEALTHY, WAITING, FAILED, MISMATCH,
+          RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT)
