@@ -4,9 +4,9 @@
     DIR/HEX.squashfs    with the file backend: the content; HEX is its blake2b-256
     DIR/cluster.json    with the Ceph backend: what is in the cluster (rbdstore.py)
 
-A name may be moved to other content; nodes that run the old content keep it, so a content stays until its name is removed
-or `prune` is told that nobody wants it. A site that goes over from files to Ceph keeps the files that it has: they are
-served as before until their images are added again.
+A name may be moved to other content, and nodes that run the old content keep it: a content stays as long as a name points
+to it or a node needs it, and goes when `remove` or `prune` is told that none does. A site that goes over from files to Ceph
+keeps the files that it has: they are served as before until their images are added again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_conta
 from imageapi.spec.names import NAME
 from imageapi.store.content import Attachment, Content, FileContent
 from layercake.base.files import read_json, write_json
-from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import InputError, NotFound, OperationFailed, Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +136,18 @@ class ImageStore:
             return [self._images[name] for name in sorted(self._images)]
 
     def get(self, name: str) -> Image:
-        """One image. Raises InputError with what there is."""
+        """One image. Raises NotFound with what there is."""
         with self._lock:
             if name in self._images:
                 return self._images[name]
             known = ", ".join(sorted(self._images)) or "none"
-        raise InputError(f"cannot use image {name[:80]!r}: it is not in the store (there are: {known})", hint="layercake image add")
+        raise NotFound(f"cannot use image {name[:80]!r}: it is not in the store (there are: {known})", hint="layercake image add")
 
     def remove(self, name: str, *, in_use: Collection[str] = ()) -> None:
-        """Takes a name out, and content that no other name points to. Raises Refused if its digest is in use."""
-        image = self.get(name)
-        if image.digest in in_use:
-            raise Refused(f"cannot remove image {name}: nodes run it", hint="roll them to another image first")
+        """Takes a name out, and contents that neither another name nor one of the digests `in_use` keeps. Raises NotFound."""
+        self.get(name)
         with self._lock:
-            del self._images[name]
+            self._images.pop(name, None)
             self._save()
         try:
             self.prune({*in_use})

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from layercake.head.operations import contents as imageviews
 from layercake.head.state.store import WantedImage
+from layercake.kraken.errors import Refused
 from tests.support.world import World
 
 
@@ -25,3 +28,27 @@ async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None
     assert [store.has(v.digest) for v in versions] == [True, True, True, False, True]
     assert "image.pruned" in [e.kind for e in world.head.store.events]
     assert await imageviews.prune(world.head, world.ops.in_use()) == []
+
+
+async def test_a_name_may_go_while_nodes_run_its_content(world: World) -> None:
+    store = world.head.images
+    first = store.add(squashfs(world.directory / "image", "one content"), "app", {})
+    store.add(world.directory / "image", "second", {})
+    world.node("n0").running = (WantedImage("app", first.digest, first.size, {}),)
+    for name in ("second", "app"):
+        await world.ops.remove_image(name)
+    assert store.list() == [] and store.has(first.digest), "n0 runs it"
+
+
+async def test_what_a_node_ran_that_is_off_now_keeps_nothing(world: World) -> None:
+    store = world.head.images
+    image = store.add(squashfs(world.directory / "image", "content"), "app", {})
+    wanted = (WantedImage("app", image.digest, image.size, {}),)
+    record = world.node("n0")
+    record.wanted = record.running = wanted
+    with pytest.raises(Refused, match="wanted by n0"):
+        await world.ops.remove_image("app")
+    record.wanted = ()
+    world.head.engine.discover(record, {"power": "OFF"}, "test")
+    await world.ops.remove_image("app")
+    assert not store.has(image.digest)

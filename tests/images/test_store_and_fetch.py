@@ -21,7 +21,7 @@ from imageapi.service import ImageService
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.image import ImageSpec
 from imageapi.store.store import Image, ImageStore, container_spec
-from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import InputError, NotFound, OperationFailed, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from layercake.node.wiring import open_url
 
@@ -64,14 +64,20 @@ def test_a_moved_name_keeps_its_history_and_the_old_file(store: ImageStore, one:
 def test_removal(store: ImageStore, one: Path) -> None:
     image = store.add(one, "a", {})
     store.add(one, "b", {})
-    with pytest.raises(Refused, match="nodes run it"):
-        store.remove("a", in_use={image.digest})
     store.remove("a")
     assert store.path(image.digest).exists(), "b has the same content"
     store.remove("b")
     assert not store.path(image.digest).exists()
-    with pytest.raises(InputError, match="not in the store"):
-        store.get("a")
+    for name in ("a", "b"):
+        with pytest.raises(NotFound, match="not in the store"):
+            store.remove(name)
+
+
+def test_a_name_goes_and_what_nodes_run_of_it_stays(store: ImageStore, one: Path) -> None:
+    image = store.add(one, "a", {})
+    store.remove("a", in_use={image.digest})
+    assert store.list() == [] and store.path(image.digest).exists()
+    assert store.prune(()) == [image.digest]
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden", "-x", "a:b:c", "x" * 101, "a\n"])

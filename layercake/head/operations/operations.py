@@ -231,8 +231,9 @@ class Operations:
         self._store.event(None, "image.removed", f"image {name} was removed")
 
     def in_use(self) -> set[str]:
-        """The digests of all images that a node wants or runs, or a roll may still need."""
-        return {i.digest for r in self._store for i in (*r.wanted, *r.running, *r.stage)} | self._head.rolls.digests()
+        """The digests of all images that a node wants or runs, or a roll may still need. A node that is off runs nothing."""
+        running = {i.digest for r in self._store if r.value("power") != "OFF" for i in r.running}
+        return {i.digest for r in self._store for i in (*r.wanted, *r.stage)} | running | self._head.rolls.digests()
 
     async def roll(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
