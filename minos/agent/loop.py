@@ -239,8 +239,7 @@ class Agent:
         self._file.save_desired(desired)
         if desired.get("goal", {}).get("run") == "SYNC" and machine.value("run") == "INIT":
             machine.discovered({"run": "SYNC"}, "the node is wanted again")
-        self._look_at_images(machine)
-        machine.desired(goal, changed)
+        machine.desired(goal, changed, self._images_found(machine))
         for request in desired.get("requests", []):
             self._request(request, machine)
         self._timer.now()
@@ -305,10 +304,16 @@ class Agent:
 
     def _look_at_images(self, machine: Machine) -> None:
         """Tells the machine when the images are in another state than it thinks; not before it has asked itself."""
-        if self._images is not None and machine.value("image") != UNKNOWN:
-            state = self._images.state()
-            if state != machine.value("image"):
-                machine.discovered({"image": state}, "the images changed")
+        if found := self._images_found(machine):
+            machine.discovered(found, "the images changed")
+
+    def _images_found(self, machine: Machine) -> dict[str, str]:
+        """The images' state, if it is another than the machine thinks."""
+        known = machine.value("image")
+        if self._images is None or known == UNKNOWN:
+            return {}  # the machine has not asked itself yet
+        state = self._images.state()
+        return {"image": state} if state != known else {}
 
     def _busy(self) -> str:
         return "BUSY" if is_busy(self.config.run) else "FREE"

@@ -59,9 +59,9 @@ class Machine:
         """Something was found out."""
         self._step(converge.Discovered(values, why))
 
-    def desired(self, goal: Goal, fresh: bool) -> None:
-        """Something is wanted."""
-        self._step(converge.DesiredChanged(goal, fresh))
+    def desired(self, goal: Goal, fresh: bool, found: Mapping[str, str]) -> None:
+        """Something is wanted, and what was found with it: nothing is decided on one without the other."""
+        self._step(converge.DesiredChanged(goal, fresh, found))
 
     def clear(self, by: str) -> None:
         """A person says: try again."""

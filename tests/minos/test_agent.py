@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -244,9 +245,28 @@ def test_a_changed_mind_during_a_start_is_followed(rig: Rig, images: dict[str, d
     started = time.monotonic()
     head.wait_for(image="ACTIVE")
     assert time.monotonic() - started < 4, "no back-off for a change of mind"
-    head.ask(9, kind="logs", container="app", lines=3)
-    head.wait(lambda: 9 in head.answers)
-    assert "two" in head.answers[9]["text"]
+    numbers = itertools.count(9)
+
+    def log() -> str:
+        number = next(numbers)
+        head.ask(number, kind="logs", container="app", lines=3)
+        head.wait(lambda: number in head.answers)
+        return str(head.answers[number]["text"])
+
+    head.wait(lambda: "two" in log())  # it has only just begun to say something
+
+
+def test_a_set_that_is_changed_while_it_starts_has_not_failed(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head, container = rig.head, images["one"]["container"]
+    undecided = {"kind": "tcp", "port": 9, "start_s": 60}
+    head.document = {"revision": 3, "goal": UP, "images": [{**images["one"], "container": {**container, "health": undecided}}],
+                     "requests": []}
+    rig.start()
+    head.wait(lambda: "image.started" in head.kinds())
+    head.want([images["two"]])
+    head.wait_for(image="ACTIVE")
+    head.wait(lambda: "image.rolled" in head.kinds())
+    assert "mutation.failed" not in head.kinds()
 
 
 def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
