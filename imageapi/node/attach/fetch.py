@@ -15,10 +15,13 @@ from typing import Protocol
 
 from imageapi.node.interrupt import Interrupt, Interrupted, never
 from imageapi.spec.image import ImageSpec
+from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 CHUNK = 1 << 18
-TRANSFERS = 4
+TRANSFERS, RETRY_FIRST, RETRY_MOST = 4, 0.2, 0.8
+"""How often a transfer is begun, and the seconds between."""
+
 MARGIN = 8 << 20
 """Bytes of memory that a download must leave free."""
 
@@ -63,7 +66,7 @@ def fetch(spec: ImageSpec, blobs: Path, open_url: Fetch, interrupted: Interrupt 
         except (OSError, Unreachable) as error:
             if transfer + 1 == TRANSFERS:
                 raise Unreachable(f"cannot fetch image {spec.name}: {error}") from None
-            time.sleep(0.2 * 2 ** transfer)
+            time.sleep(backoff(transfer + 1, RETRY_FIRST, RETRY_MOST))
     if digest != spec.hex:
         partial.unlink()
         raise DigestMismatch(f"cannot use image {spec.name}: its content has digest blake2b:{digest}, expected {spec.digest}",

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from imageapi.node import modules
 from imageapi.spec.attachment import RbdSource
+from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import OperationFailed, Unreachable
 
 BUS = Path("/sys/bus/rbd")
@@ -151,7 +152,7 @@ def _result(reader: int, child: int, limit: float) -> int:
             _children.difference_update([pid for pid in _children if os.waitpid(pid, os.WNOHANG)[0]])
             if child not in _children:
                 break
-            time.sleep(0.001 * 2 ** attempt)
+            time.sleep(backoff(attempt + 1, 0.001, 0.512))
     return int(struct.unpack("i", data)[0]) if len(data) == 4 else errno.ETIMEDOUT
 
 
