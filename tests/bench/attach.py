@@ -9,8 +9,13 @@ step out. Prints one JSON object last.
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
-from imageapi.build import build_plain_image
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from smallimages import build_plain_image
+
 from tests.bench._guest import lab
 from tests.bench._history import median
 

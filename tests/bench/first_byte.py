@@ -10,9 +10,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-from imageapi.build import build_plain_image, squash
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from smallimages import build_plain_image
+
+from imageapi.build.squash import squash
 from tests.bench._guest import lab
 
 SIZE = 1_000_000_000

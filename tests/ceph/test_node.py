@@ -17,8 +17,8 @@ import rados
 import rbd
 from cephrun import POOL, Ceph
 from guest import ADDRESS, HEAD, MAC, Guest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.store.rbdstore import Cluster, RbdContent, read_keyring
 from imageapi.store.store import ImageStore
 from minos.build import BuildOptions, append_files, build

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.container import cgroup, oci
 from imageapi.node.container.process import alive
 from imageapi.node.mount import mount_points

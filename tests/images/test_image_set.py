@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.container.process import Process, alive
 from imageapi.node.mount import mount_points
 from imageapi.spec.container import ContainerSpec

@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.mount import mount_points
 from imageapi.spec.health import Health
 from imageapi.spec.objects import parse_container_mount

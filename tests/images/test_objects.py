@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.events import unheard
 from imageapi.node.attach import nbd
 from imageapi.node.attach.fetch import FileBody

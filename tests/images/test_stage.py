@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.attach.fetch import Body
 from imageapi.node.interrupt import never
 from imageapi.node.mount import is_mounted, mount_points

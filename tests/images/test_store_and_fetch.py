@@ -13,8 +13,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.attach import fetch as attach
 from imageapi.server import ImageServer
 from imageapi.service import ImageService

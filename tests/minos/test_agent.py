@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from layercake.head.agents.certificates import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from tests.support.fake_head import UP, FakeHead

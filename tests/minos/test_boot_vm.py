@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image, build_systemd_image
 
-from imageapi.build import build_plain_image, build_systemd_image
 from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
 from layercake.head.agents.certificates import name_of

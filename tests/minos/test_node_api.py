@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.container.process import alive
 from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates, name_of

@@ -8,12 +8,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from imageapi.build.images import PACKAGES, debian_base, prepare_systemd, unpacked, write
+from smallimages import PACKAGES, debian_base, prepare_systemd, unpacked, write
+
 from imageapi.build.squash import squash
 
 WEB_PACKAGES = (*PACKAGES, "lighttpd")
 SLURM_PACKAGES = ("slurmd", "munge")
-SLURM_SCRIPTS = Path(__file__).resolve().parents[1] / "slurm"
+SLURM_SCRIPTS = Path(__file__).resolve().parents[1] / "imageapi/slurm"
 """The prolog and epilog, `layercake-busy` as it is inside a container, and the image's init."""
 
 BUSY_DIRECTORY = "/run/layercake/busy.d"
