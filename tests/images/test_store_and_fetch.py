@@ -16,6 +16,7 @@ import pytest
 from smallimages import build_plain_image
 
 from imageapi.node.attach import fetch as attach
+from imageapi.node.interrupt import Interrupted
 from imageapi.server import ImageServer
 from imageapi.service import ImageService
 from imageapi.spec.container import ContainerSpec
@@ -211,7 +212,7 @@ def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(tmp_path: Pa
 
 def test_fetching_can_be_called_off(tmp_path: Path) -> None:
     data = os.urandom(600_000)
-    with pytest.raises(attach.Interrupted):
+    with pytest.raises(Interrupted):
         attach.fetch(image_of(data), tmp_path, lambda url, offset: Flaky(data, offset, len(data)), lambda: True)
 
 

@@ -52,10 +52,13 @@ class Node:
         self.open_url: Fetch = open_file
         self.changed: Callable[[], object] = lambda: None
         self.images = ImageSet(run, Runtime(run, parent=self.cgroup), lambda url, offset: self.open_url(url, offset), self.event,
-                               clock=self.clock, changed=lambda: self.changed(), busy=(run / "busy").exists, overlay_size="16m")
+                               clock=self.clock, changed=self.look, busy=(run / "busy").exists, overlay_size="16m")
 
     def clock(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self.skew
+
+    def look(self) -> None:
+        self.changed()
 
     def event(self, kind: EventKind | str, text: str, severity: str | None = None, **data: Any) -> None:
         self.events.append((kind if isinstance(kind, str) else kind.name, text, data))
