@@ -6,7 +6,7 @@ works on, a NodeContext, made in layercake/node/wiring.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from imageapi.spec.state import ImageState
@@ -14,6 +14,9 @@ from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import Variable
 
 Found = Mapping[str, str]
+Interrupt = Callable[[], bool]
+"""Whether the engine has changed its mind."""
+
 
 
 class ImageSet(Protocol):
@@ -30,12 +33,6 @@ class ImageSet(Protocol):
 
     def stop_all(self) -> str:
         """Ends all."""
-
-
-class Interrupt(Protocol):
-    """Says whether the engine has changed its mind."""
-
-    def __call__(self) -> bool: ...
 
 
 class NodeContext(Protocol):

@@ -12,7 +12,7 @@ from layercake.moduleapi.service import Link, MutationRequest, Service
 
 
 class ImageService(Service):
-    """Settings: address, http_port, image_dir (ARCHITECTURE.md, "Records over the module API")."""
+    """Settings: address, http_port, image_dir."""
 
     name = "imageapi"
 

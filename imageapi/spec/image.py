@@ -44,7 +44,7 @@ class ImageSpec:
 
 
 def parse_image(data: Mapping[str, Any]) -> ImageSpec:
-    """One image of D["images"]. Raises InputError that names the field."""
+    """One image of the desired document. Raises InputError that names the field."""
     name, digest, size, url = data.get("name"), data.get("digest"), data.get("size"), data.get("url")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise fail("name", name, "letters, digits, dots, dashes and one :tag")

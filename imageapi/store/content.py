@@ -23,7 +23,7 @@ MAGIC = b"hsqs"
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """How a node gets a content other than by fetching it: A and V of ARCHITECTURE.md's desired document."""
+    """How a node gets a content other than by fetching it: "attach" and "verity" of the desired document (spec/attachment.py)."""
 
     attach: dict[str, Any]
     verity: dict[str, Any]

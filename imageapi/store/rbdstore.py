@@ -271,7 +271,7 @@ class RbdContent:
         return spare
 
     def attachment(self, digest: str) -> Attachment | None:
-        """A and V of a content that is in the cluster."""
+        """How nodes attach a content that is in the cluster."""
         facts = self._facts
         content = facts["contents"].get(digest)
         if content is None:

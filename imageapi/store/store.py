@@ -63,7 +63,7 @@ class Image:
 
 
 def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
-    """How an image is run, checked; see ARCHITECTURE.md, C. Raises InputError for unknown fields and wrong values."""
+    """How an image is run, checked. Raises InputError for unknown fields and wrong values."""
     if isinstance(data, ContainerSpec):
         return data
     for field in data:

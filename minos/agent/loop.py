@@ -47,7 +47,7 @@ class Look:
 
 
 class NodeImages(Protocol):
-    """The images, as the agent sees them (imageapi.node.images, adapted in layercake/node/wiring.py)."""
+    """The images, as the agent sees them (imageapi.node.imageset.imageset.ImageSet)."""
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         """Sets what is wanted; whether it is something else than before. Raises InputError."""

@@ -20,7 +20,7 @@ from layercake.kraken.errors import OperationFailed
 
 
 class Attachments:
-    """Attaches and detaches (imageapi.node.objects.objects.Attachments). `run` is where fetched files are kept."""
+    """Attaches and detaches. `run` is where fetched files are kept."""
 
     def __init__(self, run: Path, open_url: Fetch, secret: Secret = no_secret) -> None:
         self.run = run
@@ -51,7 +51,7 @@ class Attachments:
         return iscsi.attach(spec["portal"], spec["target"], spec["lun"])
 
     def detach(self, name: str, spec: Spec, device: str) -> None:
-        """Takes a device away, also one that was only begun. Raises OperationFailed."""
+        """Takes a device away; one that is not there is fine, also if it was only begun (device ""). Raises OperationFailed."""
         kind = spec["kind"]
         if kind in ("loopback", "http"):
             for found in loop.find(self._tag(name)):

@@ -12,26 +12,17 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
 from imageapi.node import mount
+from imageapi.node.attach.kinds import Attachments
 from imageapi.spec.objects import Spec, parse_attach, parse_mount
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused
 
 USER = "user"
 _LETTER = {"attach": "a", "mount": "m"}
-
-
-class Attachments(Protocol):
-    """Brings block devices onto the node (imageapi.node.attach.kinds)."""
-
-    def attach(self, name: str, spec: Spec) -> str:
-        """The device's path. Raises LayercakeError."""
-
-    def detach(self, name: str, spec: Spec, device: str) -> None:
-        """Takes it away; one that is not there is fine, also if it was only begun (device ""). Raises OperationFailed."""
 
 
 @dataclass(slots=True)
