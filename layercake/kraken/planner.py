@@ -42,12 +42,13 @@ class Planner:
         self, mutations: Iterable[Mutation], variables: Iterable[Variable], traits: Mapping[str, str] | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> None:
-        everything = tuple(mutations)
+        self.mutations = tuple(mutations)
+        """The whole table, also what these traits leave out."""
         self.layout = Layout(variables)
-        check(everything, self.layout)
+        check(self.mutations, self.layout)
         self.traits: dict[str, str] = dict(traits or {})
         self.limit = limit
-        self.graph = Graph(applicable(everything, self.traits), self.layout, limit)
+        self.graph = Graph(applicable(self.mutations, self.traits), self.layout, limit)
         self._steps: dict[str, Step] = {s.mutation.name: s for s in self.graph.steps}
         self._incoming: dict[int, list[tuple[int, int]]] = {s: [] for s in self.graph.states}
         for source, index, target in self.graph.edges:

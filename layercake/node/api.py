@@ -24,7 +24,7 @@ from imageapi.node.objects.objects import USER
 from imageapi.spec.fields import words
 from layercake import __version__
 from layercake.kraken.errors import InputError
-from minos.agent.server import LINES, TEXT, BadRequest, Reply, Request
+from minos.agent.http.server import LINES, TEXT, BadRequest, Reply, Request
 
 EXEC_MAX = 3600.0
 Answer = Callable[[Request, Mapping[str, str]], Reply]
@@ -118,7 +118,7 @@ class Api:
                 Route("DELETE", base + "/{id}", f"Let go of a {kind} object", delete))
 
     def handle(self, request: Request) -> Reply:
-        """Answers a request (minos.agent.server.Handle)."""
+        """Answers a request (minos.agent.http.server.Handle)."""
         known = False
         for route in self.routes:
             names = route.match(request.path)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.kraken.errors import LayercakeError, OperationFailed, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
-from minos.agent.server import Server
+from minos.agent.bond.outbox import EventSink
+from minos.agent.http.server import Server
 from minos.agent.state import Config, Session
+from minos.events import NODE_API, NODE_API_FAILED
 
 
 def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
@@ -39,9 +40,9 @@ def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
 
 
 class Serving:
-    """Serves one session at a time. `start` takes a moment: it runs on a thread of its own."""
+    """Serves a session. `start` takes a moment: it runs on a thread of its own."""
 
-    def __init__(self, config: Config, images: ImageSet, event: Callable[..., None], port: int) -> None:
+    def __init__(self, config: Config, images: ImageSet, event: EventSink, port: int) -> None:
         self._config = config
         self._images = images
         self._event = event
@@ -53,8 +54,6 @@ class Serving:
         try:
             if session.tls is None:
                 return
-            if self._server is not None:
-                self._server.close()
             node, config = self._config.node_bytes, self._config
 
             def allowed(header: str) -> bool:
@@ -68,9 +67,9 @@ class Serving:
             self._server = Server(tls_context(config.run, *session.tls), allowed, api.handle, self._port)
             self.tell()
         except (LayercakeError, OSError) as error:
-            self._event("node.api-failed", f"the node's API is not served: {error}", "warning")
+            self._event(NODE_API_FAILED, f"the node's API is not served: {error}")
 
     def tell(self) -> None:
         """Tells the head where the API listens."""
         if self._server is not None:
-            self._event("node.api", f"the node's API listens on port {self._server.port}", "debug", port=self._server.port)
+            self._event(NODE_API, f"the node's API listens on port {self._server.port}", port=self._server.port)

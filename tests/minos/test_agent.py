@@ -19,6 +19,7 @@ import pytest
 from smallimages import build_plain_image
 
 from layercake.head.agents.certificates import name_of
+from layercake.kraken.mutation import Where, declare
 from layercake.kraken.wire import TO_NODE, bearer
 from tests.support.fake_head import UP, FakeHead
 from tests.support.nodeclient import NodeClient
@@ -293,6 +294,19 @@ def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str,
     head.wait(lambda: "node.api" in head.kinds())
     assert ask()["image"] == "ACTIVE", "the session's certificate outlives the agent"
     assert "PRIVATE KEY" not in rig.output()
+
+
+def test_a_mutation_that_this_minos_lacks_fails_and_says_so(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    """The node plans by the table that came with the join, also when it is another than its own minOS was built for."""
+    head = rig.head
+    newer = declare("image-launch", changes={"image": ("IDLE", "ACTIVE")}, requires={"run": "SYNC"}, where=Where.NODE)
+    head.mutations = [newer if m.name == "image-start" else m for m in head.mutations]
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait(lambda: "mutation.failed" in head.kinds())
+    event = next(e for e in head.events if e["kind"] == "mutation.failed")
+    assert "cannot image-launch: this node's minOS does not have it (hint: rebuild minOS" in event["text"]
+    assert event["severity"] == "warning" and event["data"]["mutation"] == "image-launch"
 
 
 def test_secrets_stay_in_root_only_files(rig: Rig) -> None:

@@ -9,15 +9,16 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates
-from layercake.head.modules import VARIABLES
+from layercake.head.modules import MUTATIONS, VARIABLES
 from layercake.kraken.errors import WireError
+from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
 
@@ -35,6 +36,7 @@ class FakeHead:
         self.certificates = NodeCertificates(directory)
         self.node, self.token, self.hello_s = node, token, hello_s
         self.layout = Layout(VARIABLES)
+        self.mutations: Sequence[Mutation] = MUTATIONS
         self.session, self.key, self.epoch = 0, b"", 1
         self.document: dict[str, Any] = {"revision": 1, "goal": {}, "images": [], "requests": []}
         self.joins: list[dict[str, Any]] = []
@@ -135,6 +137,7 @@ class FakeHead:
         self.session, self.key, self.token = secrets.randbits(63), secrets.token_bytes(32), ""
         return 200, {"session": self.session, "key": base64.b64encode(self.key).decode(), "epoch": self.epoch,
                      "layout": self.layout.to_wire(), "hello_s": self.hello_s, "dead_s": 10 * self.hello_s, "sync": self.sync,
+                     "mutations": [m.to_wire() for m in self.mutations], "traits": {},
                      "desired": self.document, "tls": self.certificates.issue(self.node, self.session)}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from imageapi.events import REMAINS, EventSink
+from imageapi.events import FAILED, REMAINS, STAGE_FAILED, EventSink
 from imageapi.node.attach.fetch import Fetch
 from imageapi.node.attach.kinds import Attachments
 from imageapi.node.attach.rbd import Secret, no_secret
@@ -75,16 +75,23 @@ class ImageSet:
         return changed
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
-        """The same, as the head sent it. Raises InputError."""
-        return self.want(parse_images(list(images)))
+        """The same, as the head sent it; what cannot be used is told and changes nothing."""
+        try:
+            return self.want(parse_images(list(images)))
+        except LayercakeError as error:
+            self._reporter.event(FAILED, str(error))
+            return False
 
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
         """Sets what shall be ready beside what runs, and tells of each when it is; of all of it again if `anew`."""
         self._stock.stage(specs, anew)
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
-        """The same, as the head sent it. Raises InputError."""
-        self.stage(parse_images(list(images)), anew)
+        """The same, as the head sent it; what cannot be used is told and changes nothing."""
+        try:
+            self.stage(parse_images(list(images)), anew)
+        except LayercakeError as error:
+            self._reporter.event(STAGE_FAILED, str(error), error=str(error))
 
     def clear(self) -> None:
         """A person's order to try again."""

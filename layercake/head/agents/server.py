@@ -157,6 +157,7 @@ class NodeApi:
             "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
             "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
             "tls": self._certificates.issue(record.node.id, session.number),
+            "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
         })
 
     def _document(self, record: Record) -> dict[str, Any]:

@@ -5,14 +5,27 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+from layercake.kraken.events import EventKind, Severity
+from minos.events import EVENTS_DROPPED
 
 KEEP = 500
 BATCH = 100
 TEXT_LIMIT = 4000
 
 
-class EventBuffer:
+class EventSink(Protocol):
+    """Where the node's history goes; any thread may call it. Without a severity the event has that of its kind."""
+
+    def __call__(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None: ...
+
+
+def _event(kind: EventKind, text: str, severity: Severity | None, data: dict[str, Any], at: float) -> dict[str, Any]:
+    return {"kind": kind.name, "severity": severity or kind.severity, "text": text[:TEXT_LIMIT], "data": data, "at": at}
+
+
+class Outbox:
     """A bounded queue. What does not fit is counted, and the count is told instead. Any thread may add."""
 
     def __init__(self, wake: Callable[[], None], now: Callable[[], float]) -> None:
@@ -22,8 +35,9 @@ class EventBuffer:
         self._wake = wake
         self._now = now
 
-    def __call__(self, kind: str, text: str, severity: str = "info", **data: Any) -> None:
-        event = {"kind": kind, "severity": severity, "text": text[:TEXT_LIMIT], "data": data, "at": self._now()}
+    def add(self, kind: EventKind, text: str, severity: Severity | None, data: dict[str, Any]) -> None:
+        """Queues an event; the oldest goes when there are too many."""
+        event = _event(kind, text, severity, data, self._now())
         with self._lock:
             self._events.append(event)
             while len(self._events) > KEEP:
@@ -37,7 +51,7 @@ class EventBuffer:
             batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
             if batch and self._dropped:
                 text = f"{self._dropped} earlier events were dropped while the head was away"
-                batch.insert(0, {**batch[0], "kind": "service.events-dropped", "severity": "warning", "text": text, "data": {}})
+                batch.insert(0, _event(EVENTS_DROPPED, text, None, {}, batch[0]["at"]))
                 self._dropped = 0
         return batch
 

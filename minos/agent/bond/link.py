@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.wire import bearer
-from minos.agent.events import EventBuffer
-from minos.agent.http import Connection, parse_url, tls_context
+from minos.agent.bond.outbox import Outbox
+from minos.agent.http.client import Connection, parse_url, tls_context
 from minos.agent.state import Config, Session, parse_join
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 10.0
@@ -50,11 +52,6 @@ class Trouble:
 Message = Joined | Pulled | Trouble
 
 
-def backoff(failures: int, jitter: float) -> float:
-    """Seconds to wait after the nth failure in a row (n from 1); jitter is from [0, 1)."""
-    return float(min(BACKOFF_FIRST * 2 ** min(failures - 1, 16), BACKOFF_MAX) * (0.75 + 0.5 * jitter))
-
-
 class Link:
     """The thread. `post` is called from it with each Message."""
 
@@ -67,7 +64,7 @@ class Link:
         self._changed = threading.Condition()
         self._pull = self._hurry = self._sending = self._draining = self._urgent = False
         self._answers: list[tuple[int, dict[str, Any]]] = []
-        self.events = EventBuffer(self._wake, now)
+        self._outbox = Outbox(self._wake, now)
         self._authorization = ""
         self._connection = Connection(parse_url(config.head), tls_context(config.authority))
 
@@ -94,14 +91,16 @@ class Link:
         with self._changed:
             self._draining = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not (self._sending or len(self.events)), timeout)
+            self._changed.wait_for(lambda: not (self._sending or len(self._outbox)), timeout)
             self._draining = False
 
-    def hurry(self) -> None:
-        """The newest event is not gathered with others, but sent at once: somebody waits for it."""
-        with self._changed:
-            self._urgent = True
-            self._changed.notify_all()
+    def tell(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+        """Tells the head of an event: with others that come soon after, or at once if somebody waits for this kind."""
+        self._outbox.add(kind, text, severity, data)
+        if kind.urgent:
+            with self._changed:
+                self._urgent = True
+                self._changed.notify_all()
 
     def _wake(self) -> None:
         with self._changed:
@@ -125,7 +124,7 @@ class Link:
                 wait = REFUSED_WAIT
             except (LayercakeError, OSError) as error:
                 failures += 1
-                wait = backoff(failures, self._jitter())
+                wait = backoff(failures, BACKOFF_FIRST, BACKOFF_MAX) * (0.75 + 0.5 * self._jitter())
                 if failures in (1, 4) or failures % 32 == 0:
                     self._post(Trouble(str(error)))
             except Exception as error:  # noqa: BLE001 (a malformed answer must not end the thread; it is told)
@@ -152,7 +151,7 @@ class Link:
 
     def _wait_for_work(self) -> None:
         with self._changed:
-            while not (self._pull or self._answers or len(self.events)):
+            while not (self._pull or self._answers or len(self._outbox)):
                 self._changed.wait()
             # Events come in bursts, in the middle of a roll: one request for all, a little later, off its critical path.
             self._changed.wait_for(lambda: self._pull or self._draining or self._urgent or bool(self._answers), EVENT_DELAY)
@@ -181,14 +180,14 @@ class Link:
     def _tell(self) -> None:
         """Hands the events in. Before the answers: whoever has an answer has what happened before it."""
         with self._changed:
-            batch, self._sending, self._urgent = self.events.take(), True, False
+            batch, self._sending, self._urgent = self._outbox.take(), True, False
         try:
             if batch:
                 self._call("POST", "/node/v1/events", batch)
         except OperationFailed:
             raise  # the head has seen them and will not have them: they are lost, and the console says why
         except BaseException:
-            self.events.put_back(batch)
+            self._outbox.put_back(batch)
             raise
         finally:
             with self._changed:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.http import Connection, parse_url, tls_context
+from minos.agent.http.client import Connection, parse_url, tls_context
 from minos.agent.state import Config, SessionFile
 
 

@@ -1,6 +1,6 @@
 """A small HTTPS server (RFC 9112) for the node's own API: one request a connection, a thread for each, bounded.
 
-Not http.server: it imports the email package, like http.client (see http.py). Nobody but the head is served: who cannot
+Not http.server: it imports the email package, like http.client (see client.py). Nobody but the head is served: who cannot
 present its credential gets 401 before anything of the request is looked at.
 """
 
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 
 HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
 CONNECTIONS = 32
@@ -49,7 +49,7 @@ class Reply:
 
 
 Handle = Callable[[Request], Reply]
-"""Raises InputError (400, 404 for what cannot be found), Refused (403), LayercakeError (502)."""
+"""Raises NotFound (404), any other InputError (400), Refused (403), any other LayercakeError (502)."""
 
 
 class BadRequest(Exception):
@@ -143,7 +143,7 @@ class Server:
         except Refused as error:
             reply = failure(403, error.message, error.hint)
         except InputError as error:
-            reply = failure(404 if error.message.startswith("cannot find") else 400, error.message, error.hint)
+            reply = failure(404 if isinstance(error, NotFound) else 400, error.message, error.hint)
         except OSError:
             raise
         except LayercakeError as error:
