@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import secrets
 import socket
@@ -45,6 +46,7 @@ class FakeHead:
         self.answers: dict[int, dict[str, Any]] = {}
         self.secrets: dict[str, str] = {}
         self.silent = self.probing = False
+        self._numbers = itertools.count(1000)
         self._address: tuple[str, int] | None = None
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind((address, 0))
@@ -84,7 +86,21 @@ class FakeHead:
         self.document = {**self.document, "revision": self.document["revision"] + 1, "requests": [{"id": number, **request}]}
         self.push()
 
+    def log(self, container: str, what: str, seconds: float = 20.0) -> str:
+        """A container's output as soon as `what` is in it: a container that runs has not always written yet."""
+        deadline = time.monotonic() + seconds
+        while True:
+            number = next(self._numbers)
+            self.ask(number, kind="logs", container=container, lines=50)
+            self.wait(lambda: number in self.answers, seconds)  # noqa: B023 (it is asked within this round)
+            answer = self.answers[number]
+            if answer["ok"] and what in answer["text"]:
+                return str(answer["text"])
+            assert time.monotonic() < deadline, f"{what!r} is not in {answer} after {seconds} s"
+            time.sleep(0.1)
+
     def push(self) -> None:
+        """Tells the node the newest revision, as the head does at every change."""
         if self._address and not self.silent:
             goal = self.layout.goal(self.document["goal"])
             self._udp.sendto(encode(self.datagram(Kind.DESIRED, time.time_ns(), goal.mask, goal.value), self.key), self._address)
