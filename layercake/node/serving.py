@@ -6,11 +6,11 @@ the head's credential is made with the session's key. An earlier boot's certific
 
 from __future__ import annotations
 
-import os
 import ssl
 from pathlib import Path
 
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import LayercakeError, OperationFailed, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
@@ -21,16 +21,15 @@ from minos.events import NODE_API, NODE_API_FAILED
 
 
 def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
-    """A server's context. The ssl module reads files only, so there is one for a moment, in memory, for root.
+    """A server's context. Raises OperationFailed.
 
-    Raises OperationFailed."""
+    The ssl module reads certificate and key from a file only: it is there for a moment, in memory, for root alone.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     file = run / ".api.pem"
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    write_atomic(file, key + certificate)
     try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(key + certificate)
         context.load_cert_chain(file)
     except ssl.SSLError as error:
         raise OperationFailed(f"cannot serve the node's API: its certificate is unusable: {error.reason}") from None

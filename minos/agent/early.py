@@ -1,4 +1,4 @@
-"""What of the agent is there first: its inbox, what it remembers of its session, and the link, which joins and tells."""
+"""What an agent starts with, while the rest is still being imported: its inbox, its stored session, and the link, which joins."""
 
 from __future__ import annotations
 

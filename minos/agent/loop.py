@@ -1,6 +1,6 @@
-"""The agent: one loop over the datagrams, the containers' ends, and what the two threads report.
+"""The agent: one loop over the datagrams, the containers' ends, and what its threads report.
 
-The loop itself never waits for anything but its selector: mutations run on the worker, TLS on the link.
+It never waits for anything but its selector: mutations run on the worker's thread (worker.py), TLS on the link's (bond/link.py).
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ class Agent:
         """A mutation's attempt has ended."""
         job = ended.job
         if job is self._worker.current:
-            # Interrupted and still under way: it is the image set that changed, not the step.
+            # An attempt that was asked to stop is still the newest one: other images are wanted now, but by the same step. The
+            # machine begins it anew.
             machine.done(job.mutation, job.attempt, ended.found, ended.error, job.stop.is_set())
         elif ended.found:
             machine.discovered(ended.found, f"{job.mutation} found it")
@@ -164,7 +165,7 @@ class Agent:
         work.bond.took(work.wanted.revision)
 
     def _hear(self, work: Work) -> None:
-        """Datagrams have come. A head that was started again has forgotten what is only ever told."""
+        """Datagrams have come. What a head keeps in memory only is told again to one that was started again."""
         if work.bond.read():
             work.wanted.head_restarted()
             self._images.tell(again=True)
@@ -173,7 +174,7 @@ class Agent:
     # ---- what is seen ------------------------------------------------------------------------------------------------
 
     def _watch_containers(self) -> None:
-        """Keeps the selector at what the image set watches; a closed descriptor has left epoll by itself."""
+        """Has the selector wait for what the image set watches. The kernel takes closed descriptors out of epoll by itself."""
         watched = self._images.watched()
         if watched == self._watching:
             return

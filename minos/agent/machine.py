@@ -54,7 +54,7 @@ class Machine:
         return self.layout.get(self.node.state, variable)
 
     def goal_of(self, wanted: Mapping[str, Any]) -> Goal:
-        """The goal {variable: value}; what this node's layout does not have is not its business."""
+        """The goal {variable: value}; variables and values that this node's layout does not have are left out."""
         known = {v.name: v.values for v in self.layout.variables}
         return self.layout.goal({k: v for k, v in wanted.items() if v in known.get(k, ())})
 

@@ -128,7 +128,7 @@ class Server:
             with self._context.wrap_socket(client, server_side=True) as link:
                 self._exchange(link)
         except (OSError, ssl.SSLError):
-            return  # the client's own affair: it left, or does not speak TLS
+            return  # there is nobody to answer: the client left, or does not speak TLS
         finally:
             client.close()
             self._slots.release()
