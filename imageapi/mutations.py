@@ -6,13 +6,17 @@ works on, a NodeContext, made in layercake/node/wiring.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from imageapi.spec.state import ImageState
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import Variable
 
 Found = Mapping[str, str]
+Interrupt = Callable[[], bool]
+"""Whether the engine has changed its mind."""
+
 
 
 class ImageSet(Protocol):
@@ -29,12 +33,6 @@ class ImageSet(Protocol):
 
     def stop_all(self) -> str:
         """Ends all."""
-
-
-class Interrupt(Protocol):
-    """Says whether the engine has changed its mind."""
-
-    def __call__(self) -> bool: ...
 
 
 class NodeContext(Protocol):
@@ -56,7 +54,7 @@ class NodeContext(Protocol):
 
 
 VARIABLES = (
-    Variable("image", ("UNKNOWN", "IDLE", "ACTIVE", "UPDATE", "ERROR", "FATAL"),
+    Variable("image", tuple(state.value for state in ImageState),
              "what runs: nothing, what is wanted, something else; ERROR is tried again, FATAL is given up"),
     Variable("busy", ("UNKNOWN", "FREE", "BUSY"), "whether the node does work that must not be interrupted"),
 )

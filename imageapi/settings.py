@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from imageapi.node.rbd import NAME
+from imageapi.spec.attachment import RBD_NAME
 from layercake.moduleapi.fields import Mistake
 
 
@@ -33,5 +33,5 @@ def check(settings: ImageSettings) -> None:
     if missing:
         raise Mistake(f"images.store is rbd, and {', '.join(f'images.{m}' for m in missing)} is not given",
                       "the cluster's ceph.conf, the head's keyring, and the name of the pool for images", "store")
-    if not NAME.fullmatch(settings.pool):
+    if not RBD_NAME.fullmatch(settings.pool):
         raise Mistake(f"images.pool {settings.pool!r} is not letters, digits, dots and dashes", field="pool")

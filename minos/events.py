@@ -5,8 +5,7 @@ from __future__ import annotations
 from layercake.kraken.events import Bearing, EventKind, Severity
 
 NODE_API = EventKind("node.api", Severity.DEBUG, "The port on which the node's own API listens.", Bearing.STANDING)
-NODE_API_FAILED = EventKind("node.api-failed", Severity.WARNING,
-    "The node's own API is not served; its images are not concerned.")
+NODE_API_FAILED = EventKind("node.api-failed", Severity.WARNING, "The node's own API is not served; its images are not concerned.")
 EVENTS_DROPPED = EventKind("service.events-dropped", Severity.WARNING, "Events were dropped: the head was away for too long.")
 
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED)

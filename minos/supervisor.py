@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from layercake.base.files import write_atomic
+from layercake.kraken.backoff import backoff
 from minos import syscalls
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.2, 30.0
@@ -27,11 +29,6 @@ STEADY = 60.0
 """An agent that ran this many seconds was healthy: its next death starts the back-off anew."""
 KEEP_EXITS = 512
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
-
-
-def backoff(deaths: int) -> float:
-    """Seconds to wait before the agent's next start, after `deaths` quick deaths in a row (at least 1)."""
-    return float(min(BACKOFF_FIRST * 2 ** min(deaths - 1, 16), BACKOFF_MAX))
 
 
 def describe(status: int) -> str:
@@ -75,7 +72,7 @@ class Supervisor:
             if received and received.si_signo != signal.SIGCHLD:
                 self._asked_to_stop()
             if self._reap() and not self.stopping:
-                start_at = time.monotonic() + backoff(self.deaths)
+                start_at = time.monotonic() + backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX)
         if self.stop_containers:
             self._stop_containers()
         (self.run_dir / "agent.pid").unlink(missing_ok=True)
@@ -103,7 +100,7 @@ class Supervisor:
                 os._exit(status)
         self.agent_pid = child
         self.started = time.monotonic()
-        _write(self.run_dir / "agent.pid", f"{child}\n")
+        write_atomic(self.run_dir / "agent.pid", f"{child}\n")
 
     def _asked_to_stop(self) -> None:
         if self.init:
@@ -135,7 +132,7 @@ class Supervisor:
         self.agent_pid = 0
         if not self.stopping:
             self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), "
-                     f"again in {backoff(self.deaths):.1f} s")
+                     f"again in {backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX):.1f} s")
 
     def _record(self, pid: int, status: int) -> None:
         """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never containers."""
@@ -144,7 +141,7 @@ class Supervisor:
             self._kept.remove(name)
         self._kept.append(name)
         try:
-            _write(self.exits / name, f"{status}\n")
+            write_atomic(self.exits / name, f"{status}\n")
             while len(self._kept) > KEEP_EXITS:
                 (self.exits / self._kept.popleft()).unlink(missing_ok=True)
         except OSError as error:
@@ -165,13 +162,6 @@ class Supervisor:
                 os.waitpid(pid, 0)
             except (ProcessLookupError, ChildProcessError):
                 self.say(f"supervisor: container process {pid} was gone already")
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a small file in one step: readers see the old content or the new, nothing between."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.replace(path)
 
 
 def main(arguments: list[str]) -> None:

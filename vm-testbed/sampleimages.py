@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import serviceimages
+import smallimages
 from headrun import CACHE
-
-import imageapi.build
-import imageapi.build.images as builders
-import imageapi.build.services as services
-from imageapi.build import build_plain_image, build_slurm_image, build_systemd_image, build_web_image
+from serviceimages import build_slurm_image, build_web_image
+from smallimages import build_plain_image, build_systemd_image
 
 # Ends at once: what a broken image looks like to a node.
 CRASHING_INIT = """#!/bin/sh
@@ -21,8 +20,8 @@ exit 3
 
 
 def _cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
-    sources = [Path(str(module.__file__)).read_bytes() for module in (builders, services, imageapi.build)]
-    sources += [path.read_bytes() for path in sorted(services.SLURM_SCRIPTS.iterdir())]
+    sources = [Path(str(module.__file__)).read_bytes() for module in (smallimages, serviceimages)]
+    sources += [path.read_bytes() for path in sorted(serviceimages.SLURM_SCRIPTS.iterdir())]
     digest = hashlib.blake2b(b"".join(sources) + key.encode(), digest_size=6).hexdigest()
     path = CACHE / "images" / f"{name}-{digest}.squashfs"
     if not path.exists():

@@ -1,6 +1,6 @@
 """From an OCI image's configuration to how Layercake runs it: pure.
 
-The fields are those of a container in ARCHITECTURE.md (C). What Layercake has no word for is said in a note and not
+The fields are those of imageapi/spec/container.py. What Layercake has no word for is said in a note and not
 silently left out. Source: OCI image-spec 1.0, config.md.
 """
 

@@ -16,7 +16,7 @@ from layercake.moduleapi.module import Role
 
 class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A squashfs file on the head, to be added to the image store under a name. The fields from `depends` on are optional
-    parts of a container description, checked by imageapi.node.spec."""
+    parts of a container description, checked by imageapi.spec.container."""
 
     path: str
     name: str

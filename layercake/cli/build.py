@@ -17,7 +17,7 @@ from rich.text import Text
 
 from imageapi.build.build import Built, Options
 from imageapi.build.build import build as build_image
-from imageapi.node.spec import NAME
+from imageapi.spec.names import NAME
 from layercake.cli.app import OK, App, json_option, pass_app
 from layercake.cli.client import LONG_S, Client, quoted
 from layercake.cli.image import container_file, variables, words

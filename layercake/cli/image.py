@@ -9,7 +9,7 @@ from typing import Any
 import click
 import yaml
 
-from imageapi.node.spec import CONTAINER_FIELDS
+from imageapi.spec.container import CONTAINER_FIELDS
 from layercake.cli.app import FAILED, OK, App, json_option, pass_app, yes_option
 from layercake.cli.client import LONG_S, Client, quoted
 from layercake.cli.output import Column, moment, short, size

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from imageapi.rbdstore import Cluster, RbdContent
-from imageapi.store import ImageStore
+from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
 from layercake.head import events, modules
 from layercake.head.agents.certificates import NodeCertificates
@@ -61,7 +60,7 @@ class Head:
         self.started = time.monotonic()
         self.table, launches = load_modules(data_dir, settings)
         self.store = Store(self.clock)
-        self.images = open_store(data_dir / "images", settings)
+        self.images = open_store(data_dir / "images", image_settings(settings))
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
@@ -207,12 +206,3 @@ def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, L
 def image_settings(settings: Settings) -> Any:
     """The settings of the image store."""
     return settings.of(next(m for m in modules.built_in() if m.section == "images"))
-
-
-def open_store(directory: Path, settings: Settings) -> ImageStore:
-    """The image store that the settings ask for. Nothing outside is asked yet."""
-    images = image_settings(settings)
-    if images.store == "file":
-        return ImageStore(directory)
-    cluster = Cluster(images.conf, images.keyring, images.pool, images.user, images.node_keyring)
-    return ImageStore(directory, content=RbdContent(directory, cluster))

@@ -107,11 +107,15 @@ class _Turn:
         match event:
             case Discovered(values, why):
                 self.discovered(values, why)
-            case DesiredChanged(goal, fresh):
+            case DesiredChanged(goal, fresh, found):
                 self.set(rounds={})
                 if fresh or goal != self.node.goal:
                     self.set(goal=goal, no_chain=False, met_since=None)
                     self.forgive("the desired state has changed")
+                    if self.node.active is not None:
+                        self.set(active=dataclasses.replace(self.node.active, superseded=True))
+                if found:
+                    self.discovered(found, "the desired state has changed")
             case Failed(mutation, attempt, error):
                 active = self.node.active
                 if active is not None and active.mine and (active.mutation, active.attempt) == (mutation, attempt):
@@ -156,6 +160,8 @@ class _Turn:
             astray = self.astray(mutation)
             if self.reached(mutation):
                 self.complete(active)
+            elif astray and active.superseded:
+                self.drop(astray)
             elif astray:
                 if active.mine:
                     self.effects.append(Cancel(active.mutation, astray))

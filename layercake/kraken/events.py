@@ -58,8 +58,7 @@ class EventKind:
 # What the engine tells, on the head and on the nodes alike.
 MUTATION_FAILED = EventKind("mutation.failed", Severity.WARNING, "An attempt at a mutation failed; the text says why.")
 NO_CHAIN = EventKind("mutation.no-chain", Severity.WARNING, "No chain of mutations leads from what is known to what is wanted.")
-QUARANTINE_SET = EventKind("quarantine.set", Severity.ERROR,
-    "A mutation failed too often: a person, or another desired state, clears it.")
+QUARANTINE_SET = EventKind("quarantine.set", Severity.ERROR, "A mutation failed too often; a person or another wish clears it.")
 QUARANTINE_CLEARED = EventKind("quarantine.cleared", Severity.INFO, "A node is out of quarantine: it is worked on again.")
 
 EVENTS: tuple[EventKind, ...] = (MUTATION_FAILED, NO_CHAIN, QUARANTINE_SET, QUARANTINE_CLEARED)

@@ -20,13 +20,15 @@ BACKOFF_CAP_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """A mutation under way. `mine` is false when the other actor carries it out and this one only waits."""
+    """A mutation under way. `mine` is false when the other actor carries it out and this one only waits. `superseded` once
+    something else is wanted than when it was started: what it leads to then is no failure."""
 
     mutation: str
     attempt: int
     started: float
     deadline: float
     mine: bool
+    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,12 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class DesiredChanged:
-    """Something else is wanted. `fresh` says that it is new although the goal's bits are not (another image set, say)."""
+    """Something else is wanted. `fresh` says that it is new although the goal's bits are not (another image set, say).
+    `found` is what is known anew at the same time: what ran as wanted may be something else now, through nobody's failure."""
 
     goal: Goal
     fresh: bool = False
+    found: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

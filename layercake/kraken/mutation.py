@@ -33,8 +33,9 @@ class Mutation:
     {variable: values}: required, any of the values; excluded, none of them. `traits` are fixed facts of a node
     (platform, arch, firmware). `timeout` is in seconds; on expiry `on_timeout` (variable, value) becomes the
     discovered state, or nothing changes and the attempt counts as failed. After `retries` failed attempts the node
-    is quarantined. `cost` weighs the step in the shortest-path search, at least 1. `joins`: the node may join by what this
-    step begins, so each attempt is given a one-use token (parameters token and window_s).
+    is quarantined. `cost` weighs the step in the shortest-path search, at least 1. `doc` says in a line what the step does,
+    for explain and graphs. `joins`: the node may join by what this step begins, so each attempt is given a one-use token
+    (parameters token and window_s).
     """
 
     name: str
@@ -49,17 +50,32 @@ class Mutation:
     retries: int
     joins: bool = False
     handler: Handler | None = field(compare=False, repr=False, default=None)
-
-    @property
-    def doc(self) -> str:
-        """The first line of the handler's docstring: what this step does, for explain and graphs."""
-        text = (self.handler.__doc__ or "") if self.handler else ""
-        return text.strip().splitlines()[0] if text.strip() else ""
+    doc: str = field(compare=False, repr=False, default="")
 
     @property
     def discovers(self) -> tuple[str, ...]:
         """The variables that this mutation takes away from UNKNOWN."""
         return tuple(sorted(v for v, (a, _) in self.changes.items() if a == UNKNOWN))
+
+    def to_wire(self) -> dict[str, Any]:
+        """A JSON-ready form that `from_wire` reads back on the other side; without the handler."""
+        return {name: getattr(self, name) for name in _ON_WIRE} | {"where": self.where.value}
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> Mutation:
+        """The mutation that `to_wire` described, without a handler. Raises DeclarationError if it is not well-formed."""
+        try:
+            timed = data["on_timeout"]
+            return declare(
+                str(data["name"]), changes={v: (str(a), str(b)) for v, (a, b) in data["changes"].items()},
+                requires=data["requires"], excludes=data["excludes"], traits=data["traits"],
+                where=Where(data["where"]), timeout=data["timeout"], retries=int(data["retries"]), cost=int(data["cost"]),
+                on_timeout=(str(timed[0]), str(timed[1])) if timed else None, doc=str(data["doc"]))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise DeclarationError(f"cannot read a mutation: it is not well-formed: {error!r}") from None
+
+
+_ON_WIRE = ("name", "changes", "requires", "excludes", "traits", "timeout", "on_timeout", "cost", "retries", "doc")
 
 
 def _condition(raw: Mapping[str, str | tuple[str, ...]] | None) -> Condition:
@@ -80,8 +96,12 @@ def declare(
     retries: int = 3,
     joins: bool = False,
     handler: Handler | None = None,
+    doc: str = "",
 ) -> Mutation:
-    """A Mutation from its parts. Raises DeclarationError for a declaration that could never work."""
+    """A Mutation from its parts; `doc` is the first line of the handler's docstring if it is not given.
+
+    Raises DeclarationError for a declaration that could never work.
+    """
     if not changes:
         raise DeclarationError(f"cannot declare mutation {name}: it changes nothing")
     for variable, (before, after) in changes.items():
@@ -92,9 +112,10 @@ def declare(
                                    hint="the from value is the requirement")
     if cost < 1 or retries < 1 or timeout <= 0:
         raise DeclarationError(f"cannot declare mutation {name}: cost and retries are at least 1, timeout is above 0 seconds")
+    text = (getattr(handler, "__doc__", None) or "").strip()
     return Mutation(
         name, dict(sorted(changes.items())), _condition(requires), _condition(excludes), _condition(traits),
-        where, timeout, on_timeout, cost, retries, joins, handler,
+        where, timeout, on_timeout, cost, retries, joins, handler, doc or text.partition("\n")[0].rstrip(),
     )
 
 

@@ -16,16 +16,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imageapi.node import follow
-from imageapi.node.execute import Place
-from imageapi.node.images import Images
-from imageapi.node.objects import USER
-from imageapi.node.oci import environment
-from imageapi.node.options import words
-from imageapi.node.plan import Phase
+from imageapi.node.container import follow
+from imageapi.node.container.execute import Place
+from imageapi.node.imageset.imageset import ImageSet
+from imageapi.node.imageset.table import LIVE
+from imageapi.node.objects.objects import USER
+from imageapi.spec.fields import words
 from layercake import __version__
 from layercake.kraken.errors import InputError
-from minos.agent.server import LINES, TEXT, BadRequest, Reply, Request
+from minos.agent.http.server import LINES, TEXT, BadRequest, Reply, Request
 
 EXEC_MAX = 3600.0
 Answer = Callable[[Request, Mapping[str, str]], Reply]
@@ -63,9 +62,9 @@ def json_reply(value: object, status: int = 200) -> Reply:
 class Api:
     """The routes over a node's images."""
 
-    def __init__(self, images: Images, state: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, images: ImageSet, state: Callable[[], Mapping[str, Any]]) -> None:
         self._images = images
-        self._objects = images.files.objects
+        self._objects = images.objects
         self._state = state
         self.routes = (
             Route("GET", "/v1/openapi.json", "This description", self._openapi),
@@ -79,7 +78,7 @@ class Api:
         )
 
     def _container_routes(self) -> tuple[Route, ...]:
-        base, found = "/imageapi/v1/container", self._images.files.containers
+        base, found = "/imageapi/v1/container", self._images.containers
 
         def delete(request: Request, names: Mapping[str, str]) -> Reply:
             found.delete(names["id"])
@@ -119,7 +118,7 @@ class Api:
                 Route("DELETE", base + "/{id}", f"Let go of a {kind} object", delete))
 
     def handle(self, request: Request) -> Reply:
-        """Answers a request (minos.agent.server.Handle)."""
+        """Answers a request (minos.agent.http.server.Handle)."""
         known = False
         for route in self.routes:
             names = route.match(request.path)
@@ -157,13 +156,6 @@ class Api:
 
     # ---- logs and commands -------------------------------------------------------------------------------------------
 
-    def _place(self, name: str) -> Place:
-        """Inside a running container. Raises InputError."""
-        instance = self._images.newest(name)
-        spec = instance.spec.container
-        return Place(instance.process, self._images.runtime.cgroup(instance.id), spec.namespaces,
-                     dict(word.split("=", 1) for word in environment(spec)))
-
     def _log(self, request: Request, names: Mapping[str, str]) -> Reply:
         name, lines = names["name"], request.query.get("lines", "200")
         if not (lines.isascii() and lines.isdigit() and int(lines) <= 10_000):
@@ -171,9 +163,9 @@ class Api:
         instance = self._images.newest(name)
         if request.query.get("follow") != "1":
             return Reply(self._images.logs(name, int(lines)).encode(), kind=TEXT)
-        if instance.spec.container.systemd and instance.phase in (Phase.RUNNING, Phase.UNHEALTHY):
+        if instance.spec.container.systemd and instance.phase in LIVE:
             command = ("journalctl", "--no-pager", "-q", "-f", "-n", lines)
-            return Reply(follow.lines_of(self._place(name), command, request.gone), kind=TEXT)
+            return Reply(follow.lines_of(self._images.place(name), command, request.gone), kind=TEXT)
 
         def there() -> bool:
             return any(i.id == instance.id for i in self._images.instances())
@@ -185,7 +177,7 @@ class Api:
         command, container, timeout = words(body.get("command"), "command"), body.get("container") or "", body.get("timeout_s", 60)
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= EXEC_MAX:
             raise InputError(f"cannot use timeout_s {str(timeout)[:20]}: expected up to {EXEC_MAX:.0f} seconds")
-        place = self._place(str(container)) if container else Place()
+        place = self._images.place(str(container)) if container else Place()
         return Reply(_lines(follow.run(place, command, timeout, request.gone)), kind=LINES)
 
 

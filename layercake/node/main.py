@@ -38,13 +38,13 @@ def jitter() -> float:
 def start(config: Config, cgroup: str = "layercake", api_port: int = 0) -> None:
     """Joins, and runs the agent. Returns after SIGTERM. Raises LayercakeError."""
     config.run.mkdir(parents=True, exist_ok=True)
-    early = Early(config, wall=time.time, jitter=jitter)
+    early = Early(config, say=say, wall=time.time, jitter=jitter)
     joins = f"joining {config.head} as {config.name or config.node}"
     say(f"agent: session {early.session.number} goes on" if early.session else f"agent: {joins}")
     early.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
-    make(early, say=say, cgroup=cgroup, api_port=api_port).run()
+    make(early, cgroup=cgroup, api_port=api_port).run()
 
 
 def boot_id() -> str:

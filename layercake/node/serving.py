@@ -6,30 +6,30 @@ the head's credential is made with the session's key. An earlier boot's certific
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
-from imageapi.node.images import Images
+from imageapi.node.imageset.imageset import ImageSet
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import LayercakeError, OperationFailed, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
-from minos.agent.server import Server
+from minos.agent.bond.outbox import EventSink
+from minos.agent.http.server import Server
 from minos.agent.state import Config, Session
+from minos.events import NODE_API, NODE_API_FAILED
 
 
 def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
-    """A server's context. The ssl module reads files only, so there is one for a moment, in memory, for root.
+    """A server's context. Raises OperationFailed.
 
-    Raises OperationFailed."""
+    The ssl module reads certificate and key from a file only: it is there for a moment, in memory, for root alone.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     file = run / ".api.pem"
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    write_atomic(file, key + certificate)
     try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(key + certificate)
         context.load_cert_chain(file)
     except ssl.SSLError as error:
         raise OperationFailed(f"cannot serve the node's API: its certificate is unusable: {error.reason}") from None
@@ -39,9 +39,9 @@ def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
 
 
 class Serving:
-    """Serves one session at a time. `start` takes a moment: it runs on a thread of its own."""
+    """Serves a session. `start` takes a moment: it runs on a thread of its own."""
 
-    def __init__(self, config: Config, images: Images, event: Callable[..., None], port: int) -> None:
+    def __init__(self, config: Config, images: ImageSet, event: EventSink, port: int) -> None:
         self._config = config
         self._images = images
         self._event = event
@@ -53,8 +53,6 @@ class Serving:
         try:
             if session.tls is None:
                 return
-            if self._server is not None:
-                self._server.close()
             node, config = self._config.node_bytes, self._config
 
             def allowed(header: str) -> bool:
@@ -68,9 +66,9 @@ class Serving:
             self._server = Server(tls_context(config.run, *session.tls), allowed, api.handle, self._port)
             self.tell()
         except (LayercakeError, OSError) as error:
-            self._event("node.api-failed", f"the node's API is not served: {error}", "warning")
+            self._event(NODE_API_FAILED, f"the node's API is not served: {error}")
 
     def tell(self) -> None:
         """Tells the head where the API listens."""
         if self._server is not None:
-            self._event("node.api", f"the node's API listens on port {self._server.port}", "debug", port=self._server.port)
+            self._event(NODE_API, f"the node's API listens on port {self._server.port}", port=self._server.port)

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import imageapi.mutations
-from imageapi.node.attach import Body, FileBody
-from imageapi.node.container import Runtime
-from imageapi.node.files import Files
-from imageapi.node.spec import parse_images
-from imageapi.node.stage import StagedImages
-from layercake.node.declarations import HEAD_MUTATIONS
+from imageapi.node.attach.fetch import Body, FileBody
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.imageset import ImageSet
+from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
-from minos.agent.http import Download
+from minos.agent.http.client import Download
 from minos.agent.loop import Agent
-from minos.agent.secrets import Secrets
 from minos.agent.state import Session
-from minos.agent.worker import Handler
+from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
     from layercake.node.serving import Serving
-
-MUTATIONS = (*HEAD_MUTATIONS, *imageapi.mutations.MUTATIONS)
-
-
-class AgentImages(StagedImages):
-    """The images as the agent knows them (minos.agent.loop.NodeImages): what is wanted comes as the head sent it."""
-
-    def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
-        """Sets what is wanted; whether it is something else than before. Raises InputError."""
-        return self.want(parse_images(list(images)))
-
-    def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
-        """Sets what shall be ready beside what runs. Raises InputError."""
-        self.stage(parse_images(list(images)), anew)
 
 
 class Context:
     """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
 
-    def __init__(self, images: AgentImages, run: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
+    def __init__(self, images: ImageSet, run: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
         self.images = images
         self.interrupted = interrupted
         self.tell_all = tell_all
@@ -54,13 +37,35 @@ class Context:
         return is_busy(self._run)
 
 
+class LateApi:
+    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the images run by then."""
+
+    def __init__(self, early: Early, images: ImageSet, port: int) -> None:
+        self._early = early
+        self._images = images
+        self._port = port
+        self._serving: Serving | None = None
+
+    def start(self, session: Session) -> None:
+        """Serves under a session. Takes a moment."""
+        from layercake.node.serving import Serving
+
+        serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port)
+        serving.start(session)
+
+    def tell(self) -> None:
+        """Tells the head where it listens, if it does already."""
+        if self._serving is not None:
+            self._serving.tell()
+
+
 def open_url(url: str, offset: int) -> Body:
-    """Opens an image's address (imageapi.node.attach.Fetch)."""
+    """Opens an image's address (imageapi.node.attach.fetch.Fetch)."""
     return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
 
 
-def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
-    """The node's mutations, ready to be carried out."""
+def handlers(images: ImageSet, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
+    """What this minOS can carry out itself, by the names of the mutations. Their declarations come from the head, at the join."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
         return lambda interrupted: handler(Context(images, run, interrupted, tell_all))
@@ -68,31 +73,11 @@ def handlers(images: AgentImages, run: Path, tell_all: Callable[[], None]) -> di
     return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 
 
-def serving(agent: Agent, images: AgentImages, port: int) -> None:
-    """Gives the agent its API. What that needs is imported when it is started, when the images run already."""
-    kept: list[Serving] = []
-
-    def start(session: Session) -> None:
-        from layercake.node.serving import Serving
-
-        if not kept:
-            kept.append(Serving(agent.config, images, agent.event, port))
-        kept[0].start(session)
-
-    def tell() -> None:
-        for found in kept:
-            found.tell()
-
-    agent.serve(start, tell)
-
-
-def make(early: Early, *, say: Callable[[str], None], cgroup: str = "layercake", api_port: int = 0) -> Agent:
+def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0) -> Agent:
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. Raises LayercakeError."""
-    agent = Agent(early, MUTATIONS, say=say, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-                  clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     run = early.config.run
-    images = AgentImages(Files(run, Runtime(run, parent=cgroup), open_url, secret=Secrets(early.config)), agent.event,
-                         changed=agent.look, busy=lambda: is_busy(run))
-    agent.use(images, handlers(images, run, agent.link.drain))
-    serving(agent, images, api_port)
-    return agent
+    images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config), changed=early.look,
+                      busy=lambda: is_busy(run))
+    worker = Worker(handlers(images, run, early.link.drain), early.inbox.put)
+    return Agent(early, images, worker, LateApi(early, images, api_port), clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+                 clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

@@ -1,4 +1,4 @@
-"""What of the agent is there first: its inbox, what it remembers of its session, and the link, which joins."""
+"""What an agent starts with, while the rest is still being imported: its inbox, its stored session, and the link, which joins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
-from minos.agent.link import Joined, Link, Message
+from layercake.kraken.events import EventKind, Severity
+from minos.agent.bond.link import Joined, Link, Message
 from minos.agent.state import Config, SessionFile
 
 
@@ -41,16 +42,35 @@ class Inbox:
         return found
 
 
-class Early:
-    """`session` is that of an earlier agent of this boot, None if there is none. Raises OperationFailed."""
+class Look:
+    """A message to the loop: the images are in another state."""
 
-    def __init__(self, config: Config, *, wall: Callable[[], float], jitter: Callable[[], float]) -> None:
+
+class Early:
+    """`session` is that of an earlier agent of this boot, None if there is none. Raises OperationFailed.
+
+    `say` writes a line on the console, `wall` gives the time of day in seconds, `jitter` a number in [0, 1).
+    """
+
+    def __init__(self, config: Config, *, say: Callable[[str], None], wall: Callable[[], float],
+                 jitter: Callable[[], float]) -> None:
         self.config = config
+        self.say = say
         self.jitter = jitter
         self.inbox = Inbox()
         self.file = SessionFile(config.run)
         self.session = self.file.load(config)
         self.link = Link(config, self.session, self._take, now=wall, jitter=jitter)
+
+    def event(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+        """Something happened: into the node's history on the head, and on the console if it is not mere detail. From any thread."""
+        if (severity or kind.severity) is not Severity.DEBUG:
+            self.say(f"agent: {text.splitlines()[0]}")
+        self.link.tell(kind, text, severity, **data)
+
+    def look(self) -> None:
+        """Asks the loop to look at the images. From any thread."""
+        self.inbox.put(Look())
 
     def _take(self, message: Message) -> None:
         """A session is written down at once: the token is used up, and whatever happens to this process, the next can go on."""

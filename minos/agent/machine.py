@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from layercake.kraken import converge
-from layercake.kraken.mutation import Mutation, Where
+from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
+from layercake.kraken.mutation import Where
 from layercake.kraken.planner import Planner
-from layercake.kraken.variables import ANYTHING, UNKNOWN, Goal, Layout
+from layercake.kraken.variables import ANYTHING, UNKNOWN, Goal
+from minos.agent.bond.outbox import EventSink
+from minos.agent.state import Session
 
 
 class Carrier(Protocol):
@@ -24,16 +27,16 @@ class Carrier(Protocol):
         """Asks the newest attempt to give up."""
 
 
-Event = Callable[..., None]
-
-
 class Machine:
-    """What is known of this node, what is wanted, and what is under way."""
+    """What is known of this node, what is wanted, and what is under way.
 
-    def __init__(self, mutations: Sequence[Mutation], layout: Layout, carrier: Carrier, event: Event,
-                 clock: Callable[[], float], jitter: Callable[[], float]) -> None:
-        self.planner = Planner(mutations, layout.variables)
-        self.layout = layout
+    It plans by the head's own table of mutations, which came with the session, so the two never wait for each other.
+    """
+
+    def __init__(self, session: Session, carrier: Carrier, event: EventSink, clock: Callable[[], float],
+                 jitter: Callable[[], float]) -> None:
+        self.planner = Planner(session.mutations, session.layout.variables, session.traits)
+        self.layout = session.layout
         self.node = converge.NodeState.fresh(ANYTHING)
         self.changes = 0
         self._carrier = carrier
@@ -51,7 +54,7 @@ class Machine:
         return self.layout.get(self.node.state, variable)
 
     def goal_of(self, wanted: Mapping[str, Any]) -> Goal:
-        """The goal {variable: value}; what this node's layout does not have is not its business."""
+        """The goal {variable: value}; variables and values that this node's layout does not have are left out."""
         known = {v.name: v.values for v in self.layout.variables}
         return self.layout.goal({k: v for k, v in wanted.items() if v in known.get(k, ())})
 
@@ -59,9 +62,17 @@ class Machine:
         """Something was found out."""
         self._step(converge.Discovered(values, why))
 
-    def desired(self, goal: Goal, fresh: bool) -> None:
-        """Something is wanted."""
-        self._step(converge.DesiredChanged(goal, fresh))
+    def images_are(self, state: str) -> None:
+        """The images are in this state. News only after the mutation that discovers them has looked itself."""
+        if found := self._found(state):
+            self.discovered(found, "the images changed")
+
+    def _found(self, images: str) -> dict[str, str]:
+        return {"image": images} if self.value("image") not in (UNKNOWN, images) else {}
+
+    def desired(self, goal: Goal, fresh: bool, images: str) -> None:
+        """Something is wanted, and this is the state of the images by then: nothing is decided on one without the other."""
+        self._step(converge.DesiredChanged(goal, fresh, self._found(images)))
 
     def clear(self, by: str) -> None:
         """A person says: try again."""
@@ -101,17 +112,17 @@ class Machine:
             self.changes += 1
         elif isinstance(effect, converge.AttemptFailed):
             again = "" if effect.retry_at is None else f", again in {max(0.0, effect.retry_at - self._clock()):.0f} s"
-            self._event("mutation.failed", f"{effect.mutation}, attempt {effect.attempt}: {effect.error}{again}", "warning",
+            self._event(MUTATION_FAILED, f"{effect.mutation}, attempt {effect.attempt}: {effect.error}{again}",
                         mutation=effect.mutation, attempt=effect.attempt)
         elif isinstance(effect, converge.Quarantined):
             q = effect.quarantine
-            self._event("quarantine.set", f"the node gives up {q.mutation} after {q.attempts} attempts: {q.reason}", "error",
-                        mutation=q.mutation)
+            text = f"the node gives up {q.mutation} after {q.attempts} attempts: {q.reason}"
+            self._event(QUARANTINE_SET, text, mutation=q.mutation)
         elif isinstance(effect, converge.Unquarantined):
-            self._event("quarantine.cleared", f"the node tries again: {effect.why}")
+            self._event(QUARANTINE_CLEARED, f"the node tries again: {effect.why}")
         elif isinstance(effect, converge.NoChain):
             values = ", ".join(f"{k}={v}" for k, v in self.layout.unpack(self.node.state).items() if v != UNKNOWN)
-            self._event("mutation.no-chain", f"nothing leads from here ({values}) to what is wanted", "warning")
+            self._event(NO_CHAIN, f"nothing leads from here ({values}) to what is wanted")
 
     def report(self, variables: Sequence[str]) -> tuple[int, int]:
         """(mask, packed state) of the variables that this node vouches for."""

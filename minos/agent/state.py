@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.variables import Layout
+
+if TYPE_CHECKING:
+    from layercake.kraken.mutation import Mutation
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,10 @@ class Session:
     sync: tuple[str, int]
     tls: tuple[str, str] | None = None
     """Certificate and key (PEM) for the node's own API; the key is secret."""
+    mutations: tuple[Mutation, ...] = ()
+    """The head's whole table: the node plans by it, and carries out what is the node's."""
+    traits: Mapping[str, str] = field(default_factory=dict)
+    """The fixed facts of this node that decide which mutations apply."""
 
     def __repr__(self) -> str:
         return f"Session({self.number})"
@@ -67,11 +73,17 @@ def parse_endpoint(text: str) -> tuple[str, int]:
 
 
 def parse_join(answer: Mapping[str, Any]) -> Session:
-    """The session in a join's answer. Raises OperationFailed if the head's answer is not as agreed."""
+    """The session in a join's answer. Raises OperationFailed or DeclarationError if the head's answer is not as agreed."""
+    from layercake.kraken.mutation import Mutation  # here: joining comes first, and an emulated node feels every import
+
+    if "mutations" not in answer:
+        raise OperationFailed("cannot join: the head is older than this minOS, it sends no table of mutations",
+                              hint="upgrade the head, or boot the node with the minOS that belongs to the head")
     try:
         return Session(int(answer["session"]), base64.b64decode(answer["key"], validate=True), int(answer["epoch"]),
                        Layout.from_wire(answer["layout"]), float(answer["hello_s"]), float(answer["dead_s"]),
-                       parse_endpoint(answer["sync"]), _tls(answer.get("tls")))
+                       parse_endpoint(answer["sync"]), _tls(answer.get("tls")),
+                       tuple(Mutation.from_wire(m) for m in answer["mutations"]), dict(answer["traits"]))
     except (KeyError, TypeError, ValueError) as error:
         raise OperationFailed(f"cannot join: the head's answer is not as agreed: {error!r}",
                               hint="are head and minOS of the same version?") from None
@@ -95,42 +107,34 @@ class SessionFile:
 
     def save(self, config: Config, session: Session) -> None:
         """Writes the session down."""
-        _write(self._session, {
+        write_json(self._session, {
             "node": config.node, "boot_id": config.boot_id, "token": token_mark(config.token), "session": session.number,
             "key": base64.b64encode(session.key).decode(), "epoch": session.epoch, "layout": session.layout.to_wire(),
             "hello_s": session.hello_s, "dead_s": session.dead_s, "sync": f"{session.sync[0]}:{session.sync[1]}",
-            "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]}})
+            "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]},
+            "mutations": [m.to_wire() for m in session.mutations], "traits": session.traits})
 
     def load(self, config: Config) -> Session | None:
-        """The session of an earlier agent of this node, this boot and this token; None if there is none."""
-        try:
-            data = json.loads(self._session.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            return None  # a torn file is no session; joining tells the rest
+        """The session of an earlier agent of this node, this boot and this token; None if there is none. Raises OperationFailed."""
+        data = _read(self._session)
         mine = (config.node, config.boot_id, token_mark(config.token))
-        if (data.get("node"), data.get("boot_id"), data.get("token")) != mine:
+        if data is None or (data.get("node"), data.get("boot_id"), data.get("token")) != mine:
             return None
         return parse_join(data)
 
     def save_desired(self, desired: Mapping[str, Any]) -> None:
         """Writes the desired state down."""
-        _write(self._desired, {**desired, "requests": []})
+        write_json(self._desired, {**desired, "requests": []})
 
     def load_desired(self) -> dict[str, Any] | None:
         """The desired state that an earlier agent held."""
-        try:
-            data = json.loads(self._desired.read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        return data if isinstance(data, dict) else None
+        return _read(self._desired)
 
 
-def _write(path: Path, data: object) -> None:
-    """Writes a file that only root reads, in one step."""
-    partial = path.with_name(f".{path.name}.partial")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump(data, file)
-    partial.replace(path)
+def _read(path: Path) -> dict[str, Any] | None:
+    """A file's object; None if there is no file or it is damaged: the head knows all that stood there."""
+    try:
+        data = read_json(path)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) else None

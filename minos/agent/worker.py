@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from layercake.kraken.errors import LayercakeError
+from layercake.kraken.errors import LayercakeError, OperationFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,9 @@ class Worker:
         try:
             if job.stop.is_set():
                 return Done(job, {}, "it was called off")
+            if job.mutation not in self._handlers:
+                raise OperationFailed(f"cannot {job.mutation}: this node's minOS does not have it",
+                                      hint="rebuild minOS on the head, then boot the node again")
             return Done(job, self._handlers[job.mutation](job.stop.is_set))
         except LayercakeError as error:
             return Done(job, {}, str(error))

@@ -16,11 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import cpio, kernel, python
 
 ROOT = Path(__file__).resolve().parents[2]
-ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.nbd",
+ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.attach.nbd",
            "layercake.node.serving")
 CA_PATH = "etc/layercake/ca.pem"
 APPLETS = (
@@ -189,16 +190,16 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
         packed = dict(zip(archives, pool.map(lambda data: compress(data, options.compression), archives.values()), strict=True))
     options.out.mkdir(parents=True, exist_ok=True)
     vmlinuz, image = options.out / "vmlinuz", options.out / "minos.img"
-    _replace(vmlinuz, found.image.read_bytes())
+    write_atomic(vmlinuz, found.image.read_bytes(), mode=0o644)
     whole = b"".join(packed.values())
     if options.ca:
         site = cpio.archive({CA_PATH: _file(options.ca)})
         packed["site"], archives["site"] = site, site
         whole += site
-    _replace(image, whole)
+    write_atomic(image, whole, mode=0o644)
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
     result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules)
-    _replace(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n")
+    write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
     return result
 
 
@@ -221,14 +222,7 @@ def append_files(base: Path, files: Mapping[str, bytes], out: Path) -> None:
     """
     data = base.read_bytes()
     extra = cpio.archive({path.lstrip("/"): cpio.regular(content) for path, content in files.items()})
-    _replace(out, data + b"\0" * (-len(data) % 4) + extra)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Writes a file in one step: a half-written initramfs must never be served."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    write_atomic(out, data + b"\0" * (-len(data) % 4) + extra, mode=0o644)
 
 
 def table(result: BuildResult) -> str:

@@ -21,8 +21,8 @@ from cephrun import POOL, Ceph
 from guest import ADDRESS, HEAD, MAC, Guest
 from headrun import CACHE
 
-from imageapi.rbdstore import Cluster, RbdContent
-from imageapi.store import ImageStore
+from imageapi.store.rbdstore import Cluster, RbdContent
+from imageapi.store.store import ImageStore
 from minos.build import BuildOptions, build, cpio
 
 RESULT = "BENCH-RESULT "

@@ -27,7 +27,7 @@ from typing import Any
 from layercake.kraken.errors import WireError
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer, node_text, peek
-from minos.agent.sync import HelloTimer, SyncCodec, Wanted
+from minos.agent.bond.sync import HelloTimer, SyncCodec, Wanted
 from tests.bench._simhead import ADDRESS
 
 CONNECTIONS = 256

@@ -9,8 +9,13 @@ step out. Prints one JSON object last.
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
-from imageapi.build import build_plain_image
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from smallimages import build_plain_image
+
 from tests.bench._guest import lab
 from tests.bench._history import median
 
@@ -19,11 +24,18 @@ ROUNDS = 12
 SCRIPT = r'''
 import base64, json, os, signal, subprocess, time
 from pathlib import Path
-from imageapi.node import mount, rbd, verity
-from imageapi.node.container import NO_PROCESS, Process, Runtime, start_time
-from imageapi.node.files import Files
-from imageapi.node.plan import Instance, Phase
-from imageapi.node.spec import parse_image
+from imageapi.node import mount
+from imageapi.node.attach import rbd, verity
+from imageapi.node.container.process import NO_PROCESS, Process, start_time
+from imageapi.events import unheard
+from imageapi.node.attach.kinds import Attachments
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.bundles import Bundles
+from imageapi.node.imageset.layers import Layers
+from imageapi.node.imageset.plan import Instance, Phase
+from imageapi.node.imageset.records import Records
+from imageapi.node.objects.objects import Objects
+from imageapi.spec.image import parse_image
 
 P = json.load(open("/etc/bench.json"))
 spec = parse_image(P["image"])
@@ -32,7 +44,9 @@ key = base64.b64decode(P["key"])
 runtime = Runtime(run)
 def no_fetch(url, offset):
     raise SystemExit("nothing is fetched here")
-files = Files(run, runtime, no_fetch, secret=lambda name: key)
+layers = Layers(run, no_fetch, lambda name: key)
+objects = Objects(run, Attachments(run, no_fetch), unheard)
+bundles = Bundles(run, runtime, layers.layer, objects, Records(run), unheard, "50%")
 steps = {}
 def timed(name, function):
     def wrapper(*arguments, **named):
@@ -53,7 +67,7 @@ def ours(number):
     steps.clear()
     instance = Instance(f"bench-{number}", spec, Phase.PREPARING)
     begin = time.monotonic()
-    files.prepare(instance, lambda: False)
+    bundles.prepare(instance, lambda: False)
     runtime.start(instance.id)
     total = (time.monotonic() - begin) * 1000
     if number == 0:
@@ -61,8 +75,8 @@ def ours(number):
     os.kill(instance.process.pid, signal.SIGKILL)
     while start_time(instance.process.pid):
         time.sleep(0.01)
-    files.remove(instance.id, instance.process)
-    files.collect((), ())
+    bundles.remove(instance.id, instance.process)
+    layers.collect(())
     assert rbd.find(spec.attach) == []
     return {**steps, "total": total}
 

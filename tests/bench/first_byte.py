@@ -10,9 +10,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-from imageapi.build import build_plain_image, squash
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from smallimages import build_plain_image
+
+from imageapi.build.squash import squash
 from tests.bench._guest import lab
 
 SIZE = 1_000_000_000
@@ -21,11 +26,16 @@ PIECES = 64
 SCRIPT = r'''
 import base64, json, time
 from pathlib import Path
-from imageapi.node import rbd
-from imageapi.node.container import Runtime
-from imageapi.node.files import Files
-from imageapi.node.plan import Instance, Phase
-from imageapi.node.spec import parse_image
+from imageapi.node.attach import rbd
+from imageapi.events import unheard
+from imageapi.node.attach.kinds import Attachments
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.bundles import Bundles
+from imageapi.node.imageset.layers import Layers
+from imageapi.node.imageset.plan import Instance, Phase
+from imageapi.node.imageset.records import Records
+from imageapi.node.objects.objects import Objects
+from imageapi.spec.image import parse_image
 
 P = json.load(open("/etc/bench.json"))
 spec = parse_image(P["image"])
@@ -33,10 +43,12 @@ run = Path("/run/layercake")
 runtime = Runtime(run)
 def no_fetch(url, offset):
     raise SystemExit("nothing is fetched here")
-files = Files(run, runtime, no_fetch, secret=lambda name: base64.b64decode(P["key"]))
+layers = Layers(run, no_fetch, lambda name: base64.b64decode(P["key"]))
+objects = Objects(run, Attachments(run, no_fetch), unheard)
+bundles = Bundles(run, runtime, layers.layer, objects, Records(run), unheard, "50%")
 instance = Instance("bench-1", spec, Phase.PREPARING)
 begin = time.monotonic()
-files.prepare(instance, lambda: False)
+bundles.prepare(instance, lambda: False)
 runtime.start(instance.id)
 while "starts" not in runtime.tail(instance.id, 5):
     assert time.monotonic() - begin < 60, runtime.tail(instance.id, 50)

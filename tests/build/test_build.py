@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.build.build import Built, build
+from imageapi.node.mount import mount_points
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from tests.build.conftest import DOCKERFILE, Build, busybox_tree, unpack
 
@@ -109,12 +110,12 @@ FAILING = {
 def test_a_dockerfile_that_fails_says_why_and_leaves_nothing(context: Path, make: Build, name: str) -> None:
     lines, message, hint = FAILING[name]
     (context / "Dockerfile").write_text(f"FROM scratch\nCOPY root/ /\n{lines}\n")
-    mounts = Path("/proc/self/mountinfo").read_text()
+    mounts = set(mount_points())
     with pytest.raises(LayercakeError) as caught:
         make(context)
     assert message in caught.value.message and hint in caught.value.hint
     assert caught.value.message.startswith("cannot ")
-    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert not [point for point in set(mount_points()) - mounts if ".image-build-" in point]
 
 
 def add(archive: tarfile.TarFile, name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"x", link: str = "") -> None:

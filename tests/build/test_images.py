@@ -12,9 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from sampleimages import slurm_image, web_image
+from serviceimages import SLURM_SCRIPTS
 
-from imageapi.build.services import SLURM_SCRIPTS
-from imageapi.node.options import parse_health
+from imageapi.spec.health import parse_health
 from tests.support.images import Node, eventually, spec_of
 from tests.support.namespace import run_as_agent
 

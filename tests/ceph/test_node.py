@@ -17,10 +17,10 @@ import rados
 import rbd
 from cephrun import POOL, Ceph
 from guest import ADDRESS, HEAD, MAC, Guest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.rbdstore import Cluster, RbdContent, read_keyring
-from imageapi.store import ImageStore
+from imageapi.store.rbdstore import Cluster, RbdContent, read_keyring
+from imageapi.store.store import ImageStore
 from minos.build import BuildOptions, append_files, build
 from tests.support.fake_head import UP, FakeHead
 

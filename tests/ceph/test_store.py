@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import rbd
 from cephrun import POOL, Ceph
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.hashtree import HashTree
-from imageapi.rbdstore import Cluster, Errands, RbdContent, read_keyring
-from imageapi.store import Image, ImageStore
+from imageapi.store.hashtree import HashTree
+from imageapi.store.rbdstore import Cluster, Errands, RbdContent, read_keyring
+from imageapi.store.store import Image, ImageStore
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from tests.ceph.test_cluster import pool
 

@@ -141,8 +141,28 @@ def test_desired_change_in_flight_cancels_what_is_off_the_new_path(planner: Plan
 def test_desired_change_in_flight_keeps_what_is_on_the_new_path(planner: Planner) -> None:
     m = up(planner)
     m.post(Tick())
-    before = m.node.active
-    assert m.post(DesiredChanged(production.off(planner))) == () and m.node.active == before
+    before = m.active
+    assert m.post(DesiredChanged(production.off(planner))) == () and m.active == before
+
+
+@pytest.mark.parametrize(("actor", "at_once"), [(Where.NODE, True), (Where.NODE, False), (Where.HEAD, False)])
+def test_an_image_that_is_wanted_anew_while_it_starts_has_not_failed(planner: Planner, actor: Where, at_once: bool) -> None:
+    m = Machine(planner, production.up(planner), actor, **{**UP, "image": "IDLE"})
+    m.post(Tick())
+    assert m.active == "image-start"
+    found = {"image": "UPDATE"}
+    m.post(DesiredChanged(m.node.goal, fresh=True, found=found if at_once else {}))
+    if not at_once:
+        m.discover(**found)
+    assert m.active == "image-update" and not m.of(AttemptFailed) and not m.node.attempts
+    assert actor is Where.HEAD or m.of(Cancel) == [Cancel("image-start", "image became UPDATE instead of ACTIVE")]
+
+
+def test_an_image_that_goes_astray_with_nothing_else_wanted_has_failed(planner: Planner) -> None:
+    m = up(planner, **{**UP, "image": "IDLE"})
+    m.post(Tick())
+    m.discover(image="UPDATE")
+    assert m.of(AttemptFailed) and m.node.attempts == {"image-start": 1}
 
 
 def test_failed_attempt_backs_off_and_is_tried_again(planner: Planner) -> None:

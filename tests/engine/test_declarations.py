@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from layercake.kraken import planner as module
 from layercake.kraken.errors import DeclarationError, GraphTooLarge
-from layercake.kraken.mutation import Mutation, declare
+from layercake.kraken.mutation import Mutation, Where, declare
 from layercake.kraken.planner import Planner, PlannerCache
 from layercake.kraken.variables import Variable
 
@@ -32,6 +34,31 @@ def test_what_does_not_fit_is_refused(extra: Mutation, text: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         Planner([LOOK, SWITCH, extra], [LAMP, DOOR])
     assert text in str(caught.value)
+
+
+def test_a_table_crosses_the_wire_without_its_handlers() -> None:
+    def slam(node: object) -> None:
+        """Shuts the door.
+
+        With some noise."""
+
+    full = declare("slam", changes={"door": ("OPEN", "SHUT")}, requires={"lamp": ("ON", "OFF")}, excludes={"door": "SHUT"},
+                   traits={"arch": "x86_64"}, where=Where.NODE, timeout=2.5, on_timeout=("door", "OPEN"), cost=3, retries=2,
+                   handler=slam)
+    found = Mutation.from_wire(json.loads(json.dumps(full.to_wire())))
+    assert found == full and found.doc == full.doc == "Shuts the door." and found.handler is None
+    assert Mutation.from_wire(json.loads(json.dumps(LOOK.to_wire()))) == LOOK
+
+
+@pytest.mark.parametrize("change", [
+    {"changes": {}}, {"changes": {"lamp": ["OFF"]}}, {"changes": 3}, {"where": "moon"}, {"requires": 5}, {"timeout": "soon"},
+    {"timeout": 0}, {"on_timeout": ["lamp"]}, {"cost": None},
+])
+def test_what_came_over_the_wire_is_checked(change: dict[str, object]) -> None:
+    with pytest.raises(DeclarationError):
+        Mutation.from_wire({**LOOK.to_wire(), **change})
+    with pytest.raises(DeclarationError):
+        Mutation.from_wire({})
 
 
 def test_order_of_alternatives_does_not_make_a_difference() -> None:

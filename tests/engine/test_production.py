@@ -11,7 +11,6 @@ import pytest
 from layercake.head import modules
 from layercake.kraken.mutation import Mutation, Where
 from layercake.kraken.planner import Planner
-from layercake.node import wiring as node
 from tests.support import production
 
 COLD_BOOT = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
@@ -54,12 +53,6 @@ def facts(mutations: Iterable[Mutation]) -> dict[str, tuple[object, ...]]:
 
 def test_the_head_declares_what_this_copy_says() -> None:
     assert facts(modules.standard().mutations) == facts(production.MUTATIONS)
-
-
-def test_nodes_declare_the_same_but_for_what_they_never_see_of_themselves() -> None:
-    """Head and node plan by the same rules, or each would wait for what the other never does."""
-    unseen = {"power-reset", "await-return"}
-    assert facts(node.MUTATIONS) == facts(m for m in production.MUTATIONS if m.name not in unseen)
 
 
 def test_variables_are_those_of_the_services() -> None:

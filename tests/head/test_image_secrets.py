@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from imageapi.node.spec import parse_images
 from imageapi.settings import ImageSettings
+from imageapi.spec.image import parse_images
 from layercake.head.settings import load, save
 from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError

@@ -10,7 +10,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from layercake.kraken.planner import Planner
 from layercake.kraken.wire import bearer, node_text
+from minos.agent.state import parse_join
 from tests.support.world import World
 
 BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
@@ -37,6 +39,16 @@ async def test_a_right_token_joins(world: World, client: TestClient[Any, Any]) -
     assert body["desired"]["revision"] == world.node("n0").cfg_revision
     assert world.node("n0").value("run") == "INIT"
     assert "node.joined" in world.kinds("n0")
+
+
+async def test_a_node_gets_the_table_that_its_head_plans_by(world: World, client: TestClient[Any, Any]) -> None:
+    planner = world.node("n0").planner
+    token = world.head.joining.open(world.node("n0"), 60)
+    answer = await (await client.post("/node/v1/join", json=claim(world, token))).json()
+    session = parse_join({**answer, "sync": "127.0.0.1:1"})
+    assert session.mutations == planner.mutations and session.traits == planner.traits
+    assert {m.name: m.doc for m in session.mutations} == {m.name: m.doc for m in planner.mutations}
+    assert Planner(session.mutations, session.layout.variables, session.traits).graph.fingerprint() == planner.graph.fingerprint()
 
 
 async def test_a_used_token_is_refused_and_shown(world: World, client: TestClient[Any, Any]) -> None:

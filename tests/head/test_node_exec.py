@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from imageapi.node.container import Runtime
-from imageapi.node.files import Files
-from imageapi.node.images import Images
+from imageapi.events import unheard
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.imageset import ImageSet
 from layercake.api import auth
 from layercake.api.server import Api
 from layercake.head import pki
@@ -43,7 +43,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     def said(kind: str, text: str, severity: str = "info", **data: Any) -> None:
         record.api_port = data.get("port", record.api_port)
 
-    images = Images(Files(run, Runtime(run), open_url), said)
+    images = ImageSet(run, Runtime(run), open_url, unheard)
     config = Config(record.node.id, "n0", "", "https://h", "", "t", directory / "ca.pem", run, "boot-1", "1")
     session = Session(record.session.number, record.session.key, 1, record.planner.layout, 1.0, 4.0, ("h", 1),
                       (tls["cert"], tls["key"]))

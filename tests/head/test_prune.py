@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from layercake.head.state.store import WantedImage
+from layercake.kraken.errors import Refused
 from tests.support.world import World
 
 
@@ -24,3 +27,27 @@ async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None
     assert [store.has(v.digest) for v in versions] == [True, True, True, False, True]
     assert "image.pruned" in [e.kind for e in world.head.store.events]
     assert await world.ops.images.prune() == []
+
+
+async def test_a_name_may_go_while_nodes_run_its_content(world: World) -> None:
+    store = world.head.images
+    first = store.add(squashfs(world.directory / "image", "one content"), "app", {})
+    store.add(world.directory / "image", "second", {})
+    world.node("n0").running = (WantedImage("app", first.digest, first.size, {}),)
+    for name in ("second", "app"):
+        await world.ops.images.remove(name)
+    assert store.list() == [] and store.has(first.digest), "n0 runs it"
+
+
+async def test_what_a_node_ran_that_is_off_now_keeps_nothing(world: World) -> None:
+    store = world.head.images
+    image = store.add(squashfs(world.directory / "image", "content"), "app", {})
+    wanted = (WantedImage("app", image.digest, image.size, {}),)
+    record = world.node("n0")
+    record.wanted = record.running = wanted
+    with pytest.raises(Refused, match="wanted by n0"):
+        await world.ops.images.remove("app")
+    record.wanted = ()
+    world.head.engine.discover(record, {"power": "OFF"}, "test")
+    await world.ops.images.remove("app")
+    assert not store.has(image.digest)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from imageapi.node import rbd, verity
-from imageapi.node.spec import parse_image
+from imageapi.node.attach import rbd, verity
+from imageapi.spec.attachment import parse_rbd, parse_verity
+from imageapi.spec.image import parse_image
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 
 ATTACH = {"kind": "rbd", "monitors": ["10.99.0.1:6789", "[fd99::1]:6789"], "pool": "layercake", "image": "image.ab",
@@ -49,10 +50,10 @@ def test_what_comes_from_a_cluster_must_have_a_hash_tree() -> None:
 
 
 def test_the_kernels_line_names_the_key_and_does_not_hold_it() -> None:
-    source = rbd.parse(ATTACH)
+    source = parse_rbd(ATTACH)
     assert rbd.command(source, "client.node") == (
         "10.99.0.1:6789,[fd99::1]:6789 name=node,key=client.node,ro,mount_timeout=10 layercake image.ab v1")
-    newer = rbd.parse({**ATTACH, "monitors": ["10.99.0.1:3300"]})
+    newer = parse_rbd({**ATTACH, "monitors": ["10.99.0.1:3300"]})
     assert "ms_mode=prefer-crc" in rbd.command(newer, "client.node")
 
 
@@ -62,13 +63,13 @@ def test_the_kernels_line_names_the_key_and_does_not_hold_it() -> None:
     (22, OperationFailed, "Invalid argument"),
 ])
 def test_the_kernels_error_numbers_are_explained(number: int, kind: type[Exception], text: str) -> None:
-    error = rbd._explain(number, rbd.parse(ATTACH))
+    error = rbd.explain(number, parse_rbd(ATTACH))
     assert type(error) is kind
     assert text in str(error) and "layercake/image.ab@v1" in str(error)
 
 
 def test_device_mapper_messages_have_the_kernels_layout() -> None:
-    tree = verity.parse(VERITY)
+    tree = parse_verity(VERITY)
     assert verity.table("/dev/rbd0", tree) == f"1 /dev/rbd0 /dev/rbd0 4096 4096 2 2 sha256 {'ab' * 32} 00ff"
     data = verity.encode("view", uuid="u-1", flags=1, target=(16, "1 2"))
     assert len(data) == 4096
@@ -85,7 +86,7 @@ def test_device_mapper_messages_have_the_kernels_layout() -> None:
 
 
 def test_nothing_is_attached_where_there_is_no_driver() -> None:
-    assert rbd.find(rbd.parse(ATTACH)) == []
+    assert rbd.find(parse_rbd(ATTACH)) == []
     assert not verity.corrupted("layercake-none")
     verity.detach("layercake-none")
-    rbd.detach(rbd.parse(ATTACH))
+    rbd.detach(parse_rbd(ATTACH))

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.node import cgroup, oci
-from imageapi.node.container import alive
+from imageapi.node.container import cgroup, oci
+from imageapi.node.container.process import alive
 from imageapi.node.mount import mount_points
-from imageapi.node.objectspec import parse_container_mount
-from imageapi.node.options import Resources
-from imageapi.node.spec import CONTAINER_FIELDS, ContainerSpec, parse_container
+from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, Resources, parse_container
+from imageapi.spec.objects import parse_container_mount
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.support.images import Node, assert_clean, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
@@ -119,7 +118,7 @@ def test_a_container_gets_what_it_asks_for(tmp_path: Path, teller: Path) -> None
             assert "interfaces=lo  pid=1" in text or "interfaces=lo pid=1" in text
             assert "1,   3" in text and "greetings" in text
             assert marker.exists()
-            node.images.stop_all()
+            node.stop()
             assert not marker.exists(), "the hook for its end was run"
         finally:
             Path("/dev/extra").unlink()
@@ -140,7 +139,7 @@ def test_without_a_pid_namespace_nothing_is_left_behind(tmp_path: Path, tmp_path
         init = node.images.process_of("app")
         members = [int(p) for p in (node.images.runtime.cgroup(node.images.instances()[0].id) / "cgroup.procs").read_text().split()]
         assert init.pid in members and len(members) == 2
-        node.images.stop_all()
+        node.stop()
         assert not alive(init)
         eventually(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in members))
         assert_clean(node, run, mounts, loops)
@@ -158,7 +157,7 @@ def test_wishes_that_the_node_cannot_grant_are_told(tmp_path: Path, teller: Path
         if "memory" not in available:
             assert node.run(spec_of(teller, "app", resources=Resources(memory=1 << 26))) == "ERROR"
             assert "cannot limit memory" in node.last("image.error")[1]
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from imageapi.node.container import Process
-from imageapi.node.execute import Place
-from imageapi.node.health import HEALTHY, STARTING, UNHEALTHY, Tracker, Watch
-from imageapi.node.options import Health
-from imageapi.node.order import meant, ranks, start_order
-from imageapi.node.probe import begin
+from imageapi.node.container.execute import Place
+from imageapi.node.container.process import Process
+from imageapi.node.health.probes import begin
+from imageapi.node.health.watch import Tracker, Watch
+from imageapi.spec.health import HEALTHY, STARTING, UNHEALTHY, Health
+from imageapi.spec.order import meant, ranks, start_order
 from layercake.kraken.errors import InputError
 from tests.support.images import eventually
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.node.container import Process, alive
+from imageapi.node.container.process import Process, alive
 from imageapi.node.mount import mount_points
-from imageapi.node.spec import ContainerSpec, ImageSpec
-from tests.support.images import Node, assert_clean, eventually, mounts_under, open_handles, spec_of, used_loops
+from imageapi.spec.container import ContainerSpec
+from imageapi.spec.image import ImageSpec
+from tests.support.images import Node, assert_clean, eventually, mounts_under, open_handles, prepare, spec_of, used_loops
 from tests.support.namespace import run_as_agent
 
 pytestmark = pytest.mark.root
@@ -49,7 +50,7 @@ def test_image_runs_and_leaves_nothing(tmp_path: Path, one: Path) -> None:
         assert node.run(spec_of(one, "app")) == "ACTIVE"
         eventually(lambda: "one line 1" in node.images.logs("app", 10))
         assert used_loops() - loops, "the image should be on a loop device"
-        assert node.images.stop_all() == "IDLE"
+        assert node.stop() == "IDLE"
         assert node.images.runtime.exits.is_dir()
         assert_clean(node, run, before, loops)
 
@@ -65,7 +66,7 @@ def test_defect_8_image_names_with_digits_roll(tmp_path: Path, one: Path, two: P
             kind, _, data = node.last("image.rolled")
             assert (kind, data["image"]) == ("image.rolled", name)
             eventually(partial(says, node, name, "two line"))
-            node.images.stop_all()
+            node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -91,7 +92,7 @@ def test_roll_prepares_before_it_stops(tmp_path: Path, one: Path, two: Path, mon
         gap = node.last("image.rolled")[2]["gap_ms"]
         assert 0 < gap < 1000
         assert len(node.images.instances()) == 1
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -105,7 +106,7 @@ def test_same_image_under_two_names_shares_one_layer(tmp_path: Path, one: Path) 
         assert node.run(spec_of(one, "b")) == "ACTIVE"
         assert [i.spec.name for i in node.images.instances()] == ["b"]
         assert len(used_loops() - loops) == 1
-        node.images.stop_all()
+        node.stop()
         assert used_loops() == loops
 
     run_as_agent(tmp_path / "run", body)
@@ -119,7 +120,7 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broke
             if node.images.state() == "ACTIVE":
                 node.wait_for_end()
             assert node.images.state() == "ERROR", attempt
-            assert node.images.failure_of("app").retry_at - node.images.clock() > 4 * attempt, "back-off doubles"
+            assert node.images.table.failure_of("app").retry_at - node.clock() > 4 * attempt, "back-off doubles"
             node.skew += 30
             node.images.retry()
         if node.images.state() == "ACTIVE":
@@ -128,11 +129,11 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broke
         _, text, data = node.last("image.fatal")
         assert "cannot find the frobnicator" in text and "exit status 3" in text
         assert data["attempts"] == 3
-        assert node.images.failure_of("app").fatal
+        assert node.images.table.failure_of("app").fatal
         node.images.want([spec_of(one, "app")])
         assert node.images.state() == "IDLE"
         assert node.images.reconcile() == "ACTIVE"
-        node.images.stop_all()
+        node.stop()
         assert not mounts_under(run), mounts_under(run)
 
     run_as_agent(tmp_path / "run", body)
@@ -151,7 +152,7 @@ def test_clear_takes_a_fatal_set_back(tmp_path: Path, broken: Path) -> None:
         assert node.images.state() == "FATAL"
         node.images.clear()
         assert node.images.state() == "IDLE"
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -173,7 +174,7 @@ def test_digest_mismatch_is_refused_and_told(tmp_path: Path, one: Path, two: Pat
         assert list((run / "blobs").glob("0000*")) == []
         assert node.run(spec_of(one, "app")) == "ACTIVE"
         assert node.images.process_of("app") == running
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -189,7 +190,7 @@ def test_killed_container_is_started_again(tmp_path: Path, one: Path) -> None:
         node.skew += 30
         assert node.images.retry() == "ACTIVE"
         assert node.images.process_of("app").pid != first.pid
-        node.images.stop_all()
+        node.stop()
         assert not mounts_under(run)
 
     run_as_agent(tmp_path / "run", body)
@@ -205,7 +206,7 @@ def test_a_new_agent_adopts_what_runs(tmp_path: Path, one: Path) -> None:
         assert later.images.adopt() == "ACTIVE"
         assert later.images.process_of("app") == process and alive(process)
         assert "image.adopted" in later.kinds()
-        assert later.images.stop_all() == "IDLE"
+        assert later.stop() == "IDLE"
         assert not alive(process)
 
     run_as_agent(tmp_path / "run", body)
@@ -221,7 +222,7 @@ def test_a_new_agent_learns_of_a_death_it_did_not_see(tmp_path: Path, one: Path)
         later.images.want([spec_of(one, "app")])
         assert later.images.adopt() == "ERROR"
         assert later.last("container.exited")[2]["status"] == 137
-        later.images.stop_all()
+        later.stop()
         assert not mounts_under(run)
 
     run_as_agent(tmp_path / "run", body)
@@ -229,10 +230,8 @@ def test_a_new_agent_learns_of_a_death_it_did_not_see(tmp_path: Path, one: Path)
 
 def test_a_half_prepared_image_is_removed_by_the_next_agent(tmp_path: Path, one: Path) -> None:
     def body(run: Path) -> None:
-        node = Node(run)
         loops = used_loops()
-        node.images.want([spec_of(one, "app")])
-        node.images._prepare(spec_of(one, "app"), lambda: False)  # and then the agent is killed
+        prepare(run, spec_of(one, "app"))
         assert used_loops() != loops
         later = Node(run)
         later.images.want([])
@@ -249,9 +248,9 @@ def test_fifty_cycles_leak_nothing(tmp_path: Path, one: Path, two: Path) -> None
         for number in range(50):
             assert node.run(spec_of((one, two)[number % 2], "app")) == "ACTIVE"
             if number % 3 == 0:
-                assert node.images.stop_all() == "IDLE"
+                assert node.stop() == "IDLE"
         node.images.want([])
-        node.images.stop_all()
+        node.stop()
         assert_clean(node, run, before, loops)
         assert open_handles() == handles
         assert not [k for k in node.kinds() if k in ("image.remains", "image.lazy-unmount")]
@@ -266,7 +265,7 @@ def test_restart_policies(tmp_path: Path, broken: Path) -> None:
         if node.images.instances()[0].phase.name == "RUNNING":
             node.wait_for_end()
         assert node.images.state() == "ACTIVE", "a job that ended and is never to be restarted is what was wanted"
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -280,7 +279,7 @@ def test_stubborn_image_is_killed_after_its_time(tmp_path: Path, tmp_path_factor
         node.run(spec_of(image, "deaf", stop_timeout_s=0.3))
         eventually(lambda: "up" in node.images.logs("deaf", 5))
         started = time.monotonic()
-        node.images.stop_all()
+        node.stop()
         assert time.monotonic() - started < 3
         assert "image.killed" in node.kinds()
 
@@ -297,6 +296,6 @@ def test_log_is_bounded(tmp_path: Path, one: Path) -> None:
         node.images.trim_logs()
         assert log.stat().st_size < 1_100_000
         eventually(lambda: "one line" in node.images.logs("app", 3), 5)
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)

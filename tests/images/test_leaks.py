@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from imageapi.node.mount import mount_points
-from imageapi.node.objectspec import parse_container_mount
-from imageapi.node.options import Health
+from imageapi.spec.health import Health
+from imageapi.spec.objects import parse_container_mount
 from tests.support.images import Node, assert_clean, eventually, open_handles, spec_of, used_loops
 from tests.support.namespace import run_as_agent
 
@@ -47,7 +47,7 @@ def test_a_thousand_cycles_leak_nothing(tmp_path: Path, tmp_path_factory: pytest
         node = Node(run)
         before, loops = set(mount_points()), used_loops()
         node.run(spec_of(images[0], "app", stop_timeout_s=0.05))
-        node.images.stop_all()
+        node.stop()
         handles, threads, alive, groups = open_handles(), threading.active_count(), processes(), cgroups(node)
         for number in range(CYCLES):
             thorough = number % 10 == 0  # mounts and a health check, which take a little longer
@@ -55,11 +55,11 @@ def test_a_thousand_cycles_leak_nothing(tmp_path: Path, tmp_path_factory: pytest
                            health=check if thorough else None)
             assert node.run(spec) == "ACTIVE", node.events[-3:]
             if number % 3 == 0:
-                assert node.images.stop_all() == "IDLE"
+                assert node.stop() == "IDLE"
         node.images.want([])
-        node.images.stop_all()
+        node.stop()
         assert_clean(node, run, before, loops)
-        assert node.files.objects.views() == [] and list((run / "objects").iterdir()) == []
+        assert node.images.objects.views() == [] and list((run / "objects").iterdir()) == []
         assert cgroups(node) == groups
         eventually(lambda: processes() == alive)
         eventually(lambda: threading.active_count() == threads and open_handles() == handles)

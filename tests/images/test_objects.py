@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.node import nbd
-from imageapi.node.attach import FileBody, find_loops
-from imageapi.node.attachments import Attachments
+from imageapi.events import unheard
+from imageapi.node.attach import nbd
+from imageapi.node.attach.fetch import FileBody
+from imageapi.node.attach.kinds import Attachments
+from imageapi.node.attach.loop import find as find_loops
 from imageapi.node.mount import is_mounted, known_filesystems, mount_points
-from imageapi.node.objects import Objects
-from imageapi.node.objectspec import parse_attach, parse_container_mount, parse_mount
+from imageapi.node.objects.objects import Objects
+from imageapi.spec.objects import parse_attach, parse_container_mount, parse_mount
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from tests.support.images import Node, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
@@ -32,7 +34,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(run: Path) -> Objects:
-    return Objects(run, Attachments(run, lambda url, offset: FileBody(url.removeprefix("file://"), offset)))
+    return Objects(run, Attachments(run, lambda url, offset: FileBody(url.removeprefix("file://"), offset)), unheard)
 
 
 @pytest.mark.parametrize(("data", "complete"), [
@@ -184,13 +186,13 @@ def test_a_container_holds_its_mounts(tmp_path: Path, image: Path) -> None:
         inside = Path(f"/proc/{node.images.process_of('app').pid}/root")
         eventually(lambda: (inside / "extra/init").exists())
         (inside / "scratch/x").write_text("x")
-        assert {o["holders"][0] for o in node.files.objects.views() if o["type"] == "mount"} == {node.images.instances()[0].id}
+        assert {o["holders"][0] for o in node.images.objects.views() if o["type"] == "mount"} == {node.images.instances()[0].id}
         later = Node(run)
         later.images.want([spec])
         assert later.images.adopt() == "ACTIVE"
-        assert (inside / "scratch/x").exists() and len(later.files.objects.views()) == 3
-        later.images.stop_all()
-        assert later.files.objects.views() == [] and used_loops() == loops
+        assert (inside / "scratch/x").exists() and len(later.images.objects.views()) == 3
+        later.stop()
+        assert later.images.objects.views() == [] and used_loops() == loops
 
     run_as_agent(tmp_path / "run", body)
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.node.attach import Interrupted
-from imageapi.node.container import Process, alive
-from imageapi.node.options import DEFAULT_NAMESPACES, Health
-from imageapi.node.plan import Phase
-from imageapi.node.spec import ContainerSpec, ImageSpec
+from imageapi.node.container.process import Process, alive
+from imageapi.node.imageset.plan import Phase
+from imageapi.node.interrupt import Interrupted
+from imageapi.spec.container import DEFAULT_NAMESPACES, ContainerSpec
+from imageapi.spec.health import Health
+from imageapi.spec.image import ImageSpec
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.support.images import Node, eventually, mounts_under, spec_of
 from tests.support.namespace import run_as_agent
@@ -75,7 +76,7 @@ def test_a_set_starts_in_order_and_stops_in_reverse(tmp_path: Path, server: Path
         kinds = [(k, d.get("image")) for k, _, d in node.events]
         assert kinds.index(("image.healthy", "db:15.2")) < kinds.index(("image.started", "web")), "up means healthy"
         assert [v["state"] + "," + v["health"] for v in node.images.views()] == ["running,healthy", "running,healthy", "running,"]
-        assert node.images.stop_all() == "IDLE"
+        assert node.stop() == "IDLE"
         assert order(node, "image.stopped") == ["web", "db:15.2", "log"]
         assert not mounts_under(run)
         assert not [t for t in threading.enumerate() if t.name == "health" and t.is_alive() and not _ends(t)]
@@ -96,8 +97,8 @@ def test_a_set_that_could_never_start_is_refused_and_the_old_one_stays(tmp_path:
                     (make(server, "a", depends=("b",)), make(server, "b", depends=("a",)))):
             with pytest.raises(InputError, match="depend"):
                 node.images.want(bad)
-        assert [s.name for s in node.images.wanted] == ["web"] and node.images.state() == "ACTIVE"
-        node.images.stop_all()
+        assert [s.name for s in node.images.table.wanted] == ["web"] and node.images.state() == "ACTIVE"
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -108,7 +109,7 @@ def test_a_roll_to_an_image_that_never_gets_well_ends_readable(tmp_path: Path, s
         assert node.run(make(server, "web")) == "ACTIVE"
         sick = make(other, "web", SICK="1", health=Health("http", port=80, path="/well", interval_s=0.1, retries=2, start_s=0.3))
         seen: list[str] = []
-        node.images.changed = lambda: seen.append(node.images.state())
+        node.changed = lambda: seen.append(node.images.state())
         assert node.run(sick) == "ERROR"
         assert "ACTIVE" not in seen, "a set is not ACTIVE before its health checks say so"
         assert "HTTP status 404" in node.last("image.unhealthy")[1]
@@ -125,7 +126,7 @@ def test_a_roll_to_an_image_that_never_gets_well_ends_readable(tmp_path: Path, s
         assert alive(node.images.process_of("web")), "it is left for a person to look at"
         assert node.run(make(server, "web")) == "ACTIVE"
         assert shown(node, "web")["last_error"] == "NOERROR"
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -136,16 +137,16 @@ def test_one_that_falls_ill_is_restarted_and_the_others_are_left_alone(tmp_path:
         assert node.run(make(server, "web"), make(server, "db")) == "ACTIVE"
         web, db = node.images.process_of("web"), node.images.process_of("db")
         changes: list[str] = []
-        node.images.changed = lambda: changes.append(node.images.state())
+        node.changed = lambda: changes.append(node.images.state())
         (inside(node, "web") / "tmp/well").unlink()
-        eventually(lambda: node.images.state() == "ERROR")
-        assert changes[-1] == "ERROR", "the agent is told at once"
+        eventually(lambda: changes[-1:] == ["ERROR"])  # the agent is told at once
+        assert node.images.state() == "ERROR"
         assert shown(node, "db")["last_error"] == "NOERROR"
         node.skew += 30
         assert node.images.retry() == "ACTIVE"
         assert node.images.process_of("db") == db and node.images.process_of("web") != web
         assert not alive(web)
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -161,7 +162,7 @@ def test_one_that_gets_well_by_itself_is_not_restarted(tmp_path: Path, server: P
         eventually(lambda: node.images.state() == "ACTIVE")
         assert node.images.retry() == "ACTIVE" and node.images.process_of("web") == web
         assert shown(node, "web")["retries"] == 1, "remembered until it has run steadily"
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -169,7 +170,6 @@ def test_one_that_gets_well_by_itself_is_not_restarted(tmp_path: Path, server: P
 def test_a_busy_node_is_not_robbed_of_a_container_that_runs(tmp_path: Path, server: Path) -> None:
     def body(run: Path) -> None:
         node = Node(run)
-        node.images.busy = (run / "busy").exists
         node.run(make(server, "web"))
         web = node.images.process_of("web")
         (run / "busy").touch()
@@ -182,7 +182,7 @@ def test_a_busy_node_is_not_robbed_of_a_container_that_runs(tmp_path: Path, serv
         assert alive(web)
         (run / "busy").unlink()
         assert node.images.retry() == "ACTIVE" and not alive(web)
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -200,7 +200,7 @@ def test_what_depends_on_a_sick_image_waits_for_it(tmp_path: Path, server: Path)
         eventually(lambda: node.images.state() == "UPDATE")
         assert node.images.reconcile() == "ACTIVE"
         assert order(node, "image.started") == ["db", "web"]
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -221,7 +221,7 @@ def test_one_crashing_container_does_not_disturb_the_rest(tmp_path: Path, server
         assert (shown(node, "web")["state"], shown(node, "web")["last_error"]) == ("running", "NOERROR")
         told = node.last("image.containers")[2]["containers"]
         assert [(c["name"], c["state"]) for c in told] == [("web", "running"), ("db", "dead")]
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -241,7 +241,7 @@ def test_exec_checks_run_inside_and_every_cause_has_its_name(tmp_path: Path, ser
             assert node.run(wanted[0], spec) == "ERROR"
             causes[spec.name] = shown(node, spec.name)["last_error"]
         assert causes == {"gone": "ATTACH", "unmade": "INIT_FAIL", "bad": "INIT_FAIL"}
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -262,9 +262,7 @@ def test_health_survives_an_agent(tmp_path: Path, server: Path) -> None:
         assert again.images.instances()[0].phase is Phase.UNHEALTHY
         (inside(again, "web") / "tmp/well").touch()
         eventually(lambda: again.images.state() == "ACTIVE")
-        for images in (node.images, later.images, again.images):
-            images._watch_health.remove(images.instances()[0].id)
-        again.images.stop_all()
+        again.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -287,8 +285,8 @@ def test_an_old_image_that_cannot_be_stopped_is_tried_again(tmp_path: Path, serv
         assert "it hangs" in node.last("image.error")[1]
         node.skew += 30
         assert node.images.retry() == "ACTIVE"
-        assert [i.spec.name for i in node.images.instances()] == ["new"] and not node.images.failures
-        node.images.stop_all()
+        assert [i.spec.name for i in node.images.instances()] == ["new"] and not node.images.table.failures
+        node.stop()
         assert not mounts_under(run)
 
     run_as_agent(tmp_path / "run", body)
@@ -318,6 +316,6 @@ def test_a_changed_mind_ends_the_wait_for_health(tmp_path: Path, server: Path, o
         worker.join(5)
         assert failed and node.images.state() == "UPDATE"
         assert node.images.reconcile() == "ACTIVE"
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)

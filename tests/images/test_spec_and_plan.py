@@ -7,10 +7,23 @@ from typing import Any
 
 import pytest
 
-from imageapi.node import oci
-from imageapi.node.container import NO_PROCESS
-from imageapi.node.plan import Failure, Instance, Phase, backoff, difference, restarts, state, successors
-from imageapi.node.spec import ContainerSpec, ImageSpec, instance_id, parse_image, parse_images
+from imageapi.node.container import oci
+from imageapi.node.container.process import NO_PROCESS
+from imageapi.node.imageset.plan import (
+    BACKOFF,
+    BACKOFF_MOST,
+    Failure,
+    Instance,
+    Phase,
+    difference,
+    instance_id,
+    restarts,
+    state,
+    successors,
+)
+from imageapi.spec.container import ContainerSpec
+from imageapi.spec.image import ImageSpec, parse_image, parse_images
+from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import InputError
 
 GOOD = {"name": "app", "digest": "blake2b:" + "a" * 64, "size": 10, "url": "http://10.0.0.1:8081/images/" + "a" * 64,
@@ -116,7 +129,7 @@ def test_restart_policies() -> None:
 
 
 def test_back_off_doubles() -> None:
-    assert [backoff(n) for n in (1, 2, 3)] == [5.0, 10.0, 20.0]
+    assert [backoff(n, BACKOFF, BACKOFF_MOST) for n in (1, 2, 3)] == [5.0, 10.0, 20.0]
 
 
 def test_the_runtime_configuration() -> None:

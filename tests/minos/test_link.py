@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minos.agent import link
+from layercake.kraken.events import MUTATION_FAILED
+from minos.agent.bond import link
 from minos.agent.state import Config
 
 NODE = "7f0c6b0e-0000-4000-8000-000000000001"
@@ -19,6 +20,6 @@ def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) ->
     said: list[str] = []
     monkeypatch.setattr(found, "_call", lambda method, path, body=None: said.append(path))
     found.answer(1, {"ok": True})
-    found.events("image.started", "it runs")
+    found.tell(MUTATION_FAILED, "it broke")
     found._work()
     assert said == ["/node/v1/events", "/node/v1/answers/1"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from minos.supervisor import BACKOFF_MAX, backoff, describe
+from minos.supervisor import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
@@ -119,11 +119,6 @@ def test_sigterm_stops_the_agent_and_leaves_the_containers(rig: Rig) -> None:
     rig.process.terminate()
     assert rig.process.wait(10) == 0
     os.kill(rig.orphan(), 0)
-
-
-def test_back_off_is_bounded() -> None:
-    assert [backoff(n) for n in (1, 2, 3)] == [0.2, 0.4, 0.8]
-    assert backoff(1000) == BACKOFF_MAX
 
 
 def test_statuses_in_words() -> None:

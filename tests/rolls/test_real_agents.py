@@ -14,8 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from headclient import HeadRunError
 from hostsite import HostSite
-
-from imageapi.build import build_plain_image
+from smallimages import build_plain_image
 
 pytestmark = pytest.mark.root
 

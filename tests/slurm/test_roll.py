@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from hostnode import HeadNamespace, HostNode
 from sampleimages import slurm_image
+from serviceimages import slurm_container
 
-from imageapi.build.services import slurm_container
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.head import Head

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import secrets
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.modules import standard
 from layercake.kraken.errors import WireError
+from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
 
@@ -35,6 +37,7 @@ class FakeHead:
         self.certificates = NodeCertificates(directory)
         self.node, self.token, self.hello_s = node, token, hello_s
         self.layout = Layout(standard().variables)
+        self.mutations: Sequence[Mutation] = standard().mutations
         self.session, self.key, self.epoch = 0, b"", 1
         self.document: dict[str, Any] = {"revision": 1, "goal": {}, "images": [], "requests": []}
         self.joins: list[dict[str, Any]] = []
@@ -43,6 +46,7 @@ class FakeHead:
         self.answers: dict[int, dict[str, Any]] = {}
         self.secrets: dict[str, str] = {}
         self.silent = self.probing = False
+        self._numbers = itertools.count(1000)
         self._address: tuple[str, int] | None = None
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind((address, 0))
@@ -82,7 +86,21 @@ class FakeHead:
         self.document = {**self.document, "revision": self.document["revision"] + 1, "requests": [{"id": number, **request}]}
         self.push()
 
+    def log(self, container: str, what: str, seconds: float = 20.0) -> str:
+        """A container's output as soon as `what` is in it: a container that runs has not always written yet."""
+        deadline = time.monotonic() + seconds
+        while True:
+            number = next(self._numbers)
+            self.ask(number, kind="logs", container=container, lines=50)
+            self.wait(lambda: number in self.answers, seconds)  # noqa: B023 (it is asked within this round)
+            answer = self.answers[number]
+            if answer["ok"] and what in answer["text"]:
+                return str(answer["text"])
+            assert time.monotonic() < deadline, f"{what!r} is not in {answer} after {seconds} s"
+            time.sleep(0.1)
+
     def push(self) -> None:
+        """Tells the node the newest revision, as the head does at every change."""
         if self._address and not self.silent:
             goal = self.layout.goal(self.document["goal"])
             self._udp.sendto(encode(self.datagram(Kind.DESIRED, time.time_ns(), goal.mask, goal.value), self.key), self._address)
@@ -135,6 +153,7 @@ class FakeHead:
         self.session, self.key, self.token = secrets.randbits(63), secrets.token_bytes(32), ""
         return 200, {"session": self.session, "key": base64.b64encode(self.key).decode(), "epoch": self.epoch,
                      "layout": self.layout.to_wire(), "hello_s": self.hello_s, "dead_s": 10 * self.hello_s, "sync": self.sync,
+                     "mutations": [m.to_wire() for m in self.mutations], "traits": {},
                      "desired": self.document, "tls": self.certificates.issue(self.node, self.session)}
 
 

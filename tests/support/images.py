@@ -10,14 +10,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from imageapi.node.attach import FileBody
-from imageapi.node.container import Runtime
-from imageapi.node.files import Files
-from imageapi.node.images import Images
+from imageapi.events import unheard
+from imageapi.node.attach.fetch import Body, Fetch, FileBody
+from imageapi.node.attach.kinds import Attachments
+from imageapi.node.attach.rbd import no_secret
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.bundles import Bundles
+from imageapi.node.imageset.imageset import ImageSet
+from imageapi.node.imageset.layers import Layers
+from imageapi.node.imageset.plan import Instance, Phase
+from imageapi.node.imageset.records import Records
+from imageapi.node.interrupt import never
 from imageapi.node.mount import mount_points
-from imageapi.node.spec import ContainerSpec, ImageSpec
+from imageapi.node.objects.objects import Objects
+from imageapi.spec.container import ContainerSpec
+from imageapi.spec.image import ImageSpec
+from layercake.kraken.events import EventKind
 
 Event = tuple[str, str, dict[str, Any]]
+
+
+def open_file(url: str, offset: int) -> Body:
+    return FileBody(url.removeprefix("file://"), offset)
+
+
+def prepare(run: Path, spec: ImageSpec) -> None:
+    """What an agent leaves that is killed between an image's preparation and its start."""
+    layers, records = Layers(run, open_file, no_secret), Records(run)
+    objects = Objects(run, Attachments(run, open_file), unheard)
+    bundles = Bundles(run, Runtime(run, parent=f"test-{os.getpid()}"), layers.layer, objects, records, unheard, "16m")
+    bundles.prepare(Instance("killed-1", spec, Phase.PREPARING), never)
 
 
 class Node:
@@ -27,12 +49,19 @@ class Node:
         self.events: list[Event] = []
         self.skew = 0.0
         self.cgroup = f"test-{os.getpid()}"
-        runtime = Runtime(run, parent=self.cgroup)
-        self.files = Files(run, runtime, lambda url, offset: FileBody(url.removeprefix("file://"), offset), overlay_size="16m")
-        self.images = Images(self.files, self.event, clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + self.skew)
+        self.open_url: Fetch = open_file
+        self.changed: Callable[[], object] = lambda: None
+        self.images = ImageSet(run, Runtime(run, parent=self.cgroup), lambda url, offset: self.open_url(url, offset), self.event,
+                               clock=self.clock, changed=self.look, busy=(run / "busy").exists, overlay_size="16m")
 
-    def event(self, kind: str, text: str, severity: str = "info", **data: Any) -> None:
-        self.events.append((kind, text, data))
+    def clock(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self.skew
+
+    def look(self) -> None:
+        self.changed()
+
+    def event(self, kind: EventKind | str, text: str, severity: str | None = None, **data: Any) -> None:
+        self.events.append((kind if isinstance(kind, str) else kind.name, text, data))
 
     def kinds(self) -> list[str]:
         return [kind for kind, _, _ in self.events]
@@ -43,6 +72,11 @@ class Node:
     def run(self, *specs: ImageSpec) -> str:
         self.images.want(specs)
         return self.images.reconcile()
+
+    def stop(self) -> str:
+        """Nothing is wanted any more: what was kept for the set goes too."""
+        self.images.want([])
+        return self.images.stop_all()
 
     def wait_for_end(self) -> str:
         """Waits until a watched container ends, and tells the image set, as the agent's loop does."""
@@ -89,6 +123,7 @@ def open_handles() -> int:
 
 
 def assert_clean(node: Node, run: Path, mounts: set[str], loops: set[str]) -> None:
+    node.stop()
     assert set(mount_points()) <= mounts  # others on this machine may take their own away
     assert used_loops() == loops
     assert list((run / "containers").iterdir()) == []

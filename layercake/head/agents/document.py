@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from imageapi.content import Attachment
+from imageapi.store.content import Attachment
 from layercake.head.state.store import Record, WantedImage
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from imageapi.store import ImageStore
+from imageapi.store.store import ImageStore
 from layercake.head import events
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.document import desired
@@ -116,6 +116,7 @@ class NodeApi:
             "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
             "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
             "tls": self._certificates.issue(record.node.id, session.number),
+            "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
         })
 
     def _document(self, record: Record) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from imageapi.store import Image, Version
+from imageapi.store.store import Image, Version
 from layercake.head import events
 from layercake.head.head import Head
 from layercake.kraken.errors import InputError, OperationFailed, Refused
@@ -55,8 +55,9 @@ class Images:
         self._store.event(None, events.IMAGE_REMOVED, f"image {name} was removed")
 
     def in_use(self) -> set[str]:
-        """The digests of all images that a node wants or runs, or a roll may still need."""
-        return {i.digest for r in self._store for i in (*r.wanted, *r.running, *r.stage)} | self._head.rolls.digests()
+        """The digests of all images that a node wants or runs, or a roll may still need. A node that is off runs nothing."""
+        running = {i.digest for r in self._store if r.value("power") != "OFF" for i in r.running}
+        return {i.digest for r in self._store for i in (*r.wanted, *r.stage)} | running | self._head.rolls.digests()
 
     def history(self, name: str) -> dict[str, Any]:
         """The versions of a name: when each was added, who wants it, whether its content is still there. Raises NotFound."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from imageapi.node.spec import NAME
+from imageapi.spec.names import NAME
 from layercake.head import events
 from layercake.head.head import Head
 from layercake.head.state.store import Record

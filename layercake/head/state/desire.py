@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from imageapi.node.order import start_order
+from imageapi.spec.order import start_order
 from layercake.head.hosting.table import Table
 from layercake.head.state.database import Database
 from layercake.head.state.engine import Engine

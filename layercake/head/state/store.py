@@ -64,7 +64,7 @@ class Record:
     it ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
     it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
-    its containers are (imageapi.node.plan.view), `api_port` where its own API listens, 0 if it has none.
+    its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none.
     """
 
     row: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from imageapi.store import Image
+from imageapi.store.store import Image
 
 
 def image_view(image: Image, users: Iterable[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from imageapi.spec.state import given_up
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
@@ -37,7 +38,7 @@ def status_of(record: Record, now: float) -> tuple[Status, str]:
     if machine.not_before > now:
         return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s: {machine.last_error}"
     if record.value("image") == "FATAL":
-        dead = [f"{c['name']}: {c['error'] or c['last_error']}" for c in record.containers if c["last_error"].startswith("MAX_")]
+        dead = [f"{c['name']}: {c['error'] or c['last_error']}" for c in record.containers if given_up(c["last_error"])]
         return Status.QUARANTINED, f"the node has given up on {'; '.join(dead) or 'its images'}"
     if record.planner.next(machine.state, machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"

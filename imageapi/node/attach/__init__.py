@@ -1,0 +1,1 @@
+"""Block devices: how contents and attach objects become such, and go away again."""

@@ -1,0 +1,1 @@
+"""One container: made, started, stopped and looked into by crun."""

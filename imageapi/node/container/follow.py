@@ -1,0 +1,98 @@
+"""Output as it comes: a command that a person runs on the node or in a container, a log that grows."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from imageapi.node.container import execute
+from imageapi.node.container.execute import Place
+
+CHUNK = 65536
+POLL = 0.2
+Gone = Callable[[], bool]
+Output = tuple[str, bytes]
+"""("out", data), ("err", data); at the end ("exit", the status as text) or ("timeout", b"")."""
+
+
+def run(place: Place, command: Sequence[str], timeout: float, gone: Gone) -> Iterator[Output]:
+    """Runs a command and gives what it says. It is killed, with all of its group, after `timeout` seconds or when nobody
+    listens any more. Raises OperationFailed if it cannot be started."""
+    process = execute.start(place, command, output=subprocess.PIPE, errors=subprocess.PIPE)
+    outputs = _outputs(process, time.monotonic() + timeout, gone)
+    next(outputs)  # once it has begun it tidies up whatever happens, even if nobody ever asks for more
+    return outputs
+
+
+def _outputs(process: subprocess.Popen[bytes], deadline: float, gone: Gone) -> Iterator[Output]:
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        yield "begun", b""
+        with selectors.DefaultSelector() as selector:
+            for name, pipe in (("out", process.stdout), ("err", process.stderr)):
+                if pipe is not None:
+                    selector.register(pipe, selectors.EVENT_READ, name)
+            selector.register(pidfd, selectors.EVENT_READ, "exit")
+            while not gone():
+                if time.monotonic() >= deadline:
+                    yield "timeout", b""
+                    return
+                ready = selector.select(min(POLL, max(0.0, deadline - time.monotonic())))
+                for key, _ in ready:
+                    if key.data == "exit":
+                        continue
+                    if data := os.read(key.fd, CHUNK):
+                        yield key.data, data
+                    else:
+                        selector.unregister(key.fileobj)
+                # Its end counts once its output is read; what it has left running may hold the pipes open for ever.
+                if [key.data for key, _ in ready] == ["exit"]:
+                    yield "exit", str(process.wait()).encode()
+                    return
+    finally:
+        execute.kill(process)
+        os.close(pidfd)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def lines_of(place: Place, command: Sequence[str], gone: Gone) -> Iterator[bytes]:
+    """The standard output of a command that goes on until nobody listens any more."""
+    for kind, data in run(place, command, float("inf"), gone):
+        if kind == "out":
+            yield data
+
+
+def log(file: Path, lines: int, there: Callable[[], bool], gone: Gone) -> Iterator[bytes]:
+    """The last lines of a log, then what is added to it, until `there` is no longer so or nobody listens. A log that was cut
+    goes on at what was kept."""
+    try:
+        stream = file.open("rb")
+    except FileNotFoundError:
+        return
+    with stream:  # it stays open: what a container says last would be gone with its directory
+        stream.seek(_tail_start(stream, lines))
+        while not gone():
+            last = not there()
+            if os.fstat(stream.fileno()).st_size < stream.tell():
+                stream.seek(0)
+            while data := stream.read(CHUNK):
+                yield data
+            if last:
+                return
+            time.sleep(POLL)
+
+
+def _tail_start(stream: BinaryIO, lines: int, limit: int = 1 << 18) -> int:
+    """Where the last lines of a file begin; within its last `limit` bytes."""
+    start = max(0, stream.seek(0, os.SEEK_END) - limit)
+    stream.seek(start)
+    data = stream.read(limit)
+    kept = data.splitlines(keepends=True)[-lines:] if lines else []
+    return start + len(data) - sum(map(len, kept))

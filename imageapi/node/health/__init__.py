@@ -1,0 +1,1 @@
+"""Whether containers do their work."""

@@ -1,0 +1,170 @@
+"""The kinds of health checks, each begun at once and finished by small steps; none ever blocks."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import selectors
+import socket
+from collections.abc import Sequence
+
+from imageapi.node.container import execute
+from imageapi.node.container.execute import Place
+from imageapi.node.container.process import alive
+from imageapi.node.health.watch import Probe
+from imageapi.spec.health import Health
+from layercake.kraken.errors import LayercakeError, OperationFailed
+
+CLONE_NEWNET = 0x40000000
+ADDRESS = "127.0.0.1"
+OUTPUT_LIMIT = 400
+STATUS_LIMIT = 2048
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Result = tuple[bool, str]
+
+
+def begin(check: Health, place: Place) -> Probe | Result:
+    """Begins a check of a container; one that cannot even begin has failed (watch.Begin)."""
+    try:
+        if place.process is not None and not alive(place.process):
+            return False, "the container does not run"
+        if check.kind == "exec":
+            return ProcessProbe(place, check.command)
+        if check.kind == "systemd":
+            return ProcessProbe(place, ("systemctl", "is-active", check.unit))
+        link = connect(place, check.port)
+        return HttpProbe(link, check.path) if check.kind == "http" else TcpProbe(link)
+    except (OSError, LayercakeError) as error:
+        return False, str(error)
+
+
+def connect(place: Place, port: int) -> socket.socket:
+    """A socket in the container's network namespace, connecting. Raises OSError or OperationFailed.
+
+    setns(2) with CLONE_NEWNET moves only this thread, and a socket stays where it was made.
+    """
+    if place.process is None or "network" not in place.namespaces:
+        return _connecting(port)
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        theirs = os.open(f"/proc/{place.process.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _enter(theirs)
+        finally:
+            os.close(theirs)
+        try:
+            return _connecting(port)
+        finally:
+            _enter(own)
+    finally:
+        os.close(own)
+
+
+def _enter(namespace: int) -> None:
+    if _libc.setns(namespace, CLONE_NEWNET):
+        raise OperationFailed(f"cannot enter the container's network: {os.strerror(ctypes.get_errno())}")
+
+
+def _connecting(port: int) -> socket.socket:
+    link = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        code = link.connect_ex((ADDRESS, port))
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+class TcpProbe:
+    """A connection that is taken."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self.events = selectors.EVENT_WRITE
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._link.fileno()
+
+    def step(self) -> Result | None:
+        """The connection is decided."""
+        code = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return (False, os.strerror(code)) if code else self.connected()
+
+    def connected(self) -> Result | None:
+        """What follows from a connection."""
+        return True, ""
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._link.close()
+
+
+class HttpProbe(TcpProbe):
+    """A GET that is answered with 200 to 399; only the status line is read."""
+
+    def __init__(self, link: socket.socket, path: str) -> None:
+        super().__init__(link)
+        self._request = f"GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: layercake-health\r\n\r\n".encode()
+        self._answer = b""
+
+    def connected(self) -> Result | None:
+        """Sends the request; it fits any socket buffer."""
+        self._link.send(self._request)
+        self.events = selectors.EVENT_READ
+        return None
+
+    def step(self) -> Result | None:
+        """The connection is decided, or something was answered."""
+        try:
+            if self.events == selectors.EVENT_WRITE:
+                return super().step()
+            data = self._link.recv(STATUS_LIMIT)
+        except OSError as error:
+            return False, str(error.strerror or error)
+        self._answer += data
+        if data and b"\n" not in self._answer and len(self._answer) < STATUS_LIMIT:
+            return None
+        words = self._answer.split(b"\n", 1)[0].split()
+        if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+            return False, "what answers does not speak HTTP" if self._answer else "the connection was closed without an answer"
+        status = int(words[1])
+        return (True, "") if 200 <= status < 400 else (False, f"HTTP status {status}")
+
+
+class ProcessProbe:
+    """A command that ends with 0. Its output goes to memory, not to a pipe that could fill up; it says why a check failed."""
+
+    def __init__(self, place: Place, command: Sequence[str]) -> None:
+        self._output = os.memfd_create("health")
+        try:
+            self._process = execute.start(place, command, output=self._output, errors=self._output)
+        except BaseException:
+            os.close(self._output)
+            raise
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self.events = selectors.EVENT_READ
+
+    def fileno(self) -> int:
+        """The process."""
+        return self._pidfd
+
+    def step(self) -> Result | None:
+        """The process has ended."""
+        status = self._process.poll()
+        if status is None:
+            return None
+        if status == 0:
+            return True, ""
+        text = " ".join(os.pread(self._output, OUTPUT_LIMIT, 0).decode("utf-8", "replace").split())
+        return False, f"exit status {status}" + (f": {text}" if text else "")
+
+    def close(self) -> None:
+        """Kills it if it is still there."""
+        execute.kill(self._process)
+        os.close(self._pidfd)
+        os.close(self._output)

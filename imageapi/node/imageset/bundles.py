@@ -1,0 +1,127 @@
+"""Containers of the image set, made ready on their layers and taken away again; nothing here decides anything.
+
+RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
+from imageapi.node import mount, tree
+from imageapi.node.attach.fetch import DigestMismatch
+from imageapi.node.container import oci
+from imageapi.node.container.process import Process
+from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.plan import Instance, Phase
+from imageapi.node.imageset.records import Records
+from imageapi.node.interrupt import Interrupt, Interrupted
+from imageapi.node.objects.objects import Objects
+from imageapi.spec.image import ImageSpec
+from imageapi.spec.state import LastError
+from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
+
+Layer = Callable[[ImageSpec, Interrupt], Path]
+
+
+class AttemptFailed(LayercakeError):
+    """What one image needed could not be done."""
+
+    def __init__(self, error: LayercakeError, image: str, cause: LastError) -> None:
+        super().__init__(error.message, hint=error.hint)
+        self.image = image
+        self.cause = cause
+        self.mismatch = isinstance(error, DigestMismatch)
+
+
+class Bundles:
+    """Makes containers and removes them, each step such that it can be repeated. `layer` gives an image's mounted content."""
+
+    def __init__(self, run: Path, runtime: Runtime, layer: Layer, objects: Objects, records: Records, event: EventSink,
+                 overlay_size: str) -> None:
+        self._directory = run / "containers"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._runtime = runtime
+        self._layer = layer
+        self._objects = objects
+        self._records = records
+        self._event = event
+        self._overlay_size = overlay_size
+
+    def prepare(self, instance: Instance, interrupted: Interrupt) -> dict[str, Any]:
+        """Everything up to the start of its program: attach, mount, overlay, create. Returns the seconds that the steps took.
+
+        Raises AttemptFailed or Interrupted; then nothing is left of it.
+        """
+        step = LastError.ATTACH
+        try:
+            self._records.save(instance)
+            marks = [time.monotonic()]
+            layer = self._layer(instance.spec, interrupted)
+            marks.append(time.monotonic())
+            step = LastError.OVERLAY
+            root = mount.overlay(layer, self._runtime.bundle(instance.id), self._overlay_size)
+            _resolver(root)
+            marks.append(time.monotonic())
+            step = LastError.MOUNT
+            binds = self._mounts(instance)
+            step = LastError.INIT_FAIL
+            instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds)
+            marks.append(time.monotonic())
+            instance.phase = Phase.PREPARED
+            self._records.save(instance)
+        except BaseException as error:
+            self.remove(instance.id)
+            if isinstance(error, LayercakeError) and not isinstance(error, Interrupted):
+                cause = LastError.SERVER_FAIL if isinstance(error, Unreachable) else step
+                raise AttemptFailed(error, instance.spec.name, cause) from None
+            raise
+        return {name: round(b - a, 3) for name, a, b in zip(("attach_s", "mount_s", "create_s"), marks, marks[1:], strict=False)}
+
+    def _mounts(self, instance: Instance) -> list[oci.Bind]:
+        """What the container sees from outside; it holds these objects until it is removed."""
+        binds = []
+        for wanted in instance.spec.container.mounts:
+            name = self._objects.acquire("mount", wanted.spec, instance.id)
+            binds.append(oci.Bind(self._objects.place(name), wanted.target, bool(wanted.spec.get("readonly"))))
+        return binds
+
+    def remove(self, name: str, process: Process | None = None) -> None:
+        """Takes an instance away. What cannot be removed now is told, and tried again when the agent starts anew."""
+        try:
+            clean = self._remove(name, process)
+        except (LayercakeError, OSError) as error:
+            self._event(REMAINS, f"cannot remove all of {name}: {error}")
+            return
+        if not clean:
+            self._event(LAZY_UNMOUNT, f"{name} was busy; its mounts were detached lazily")
+
+    def _remove(self, name: str, process: Process | None) -> bool:
+        """Container, cgroup, mounts, files. Returns False if an unmount had to be lazy."""
+        self._runtime.delete(name, process)
+        bundle = self._runtime.bundle(name)
+        clean = True
+        for target in (bundle / "root", bundle / "rw"):
+            clean &= mount.unmount(target)
+            if mount.is_mounted(target):
+                raise OperationFailed(f"cannot remove instance {name}: {target} is still mounted")
+        self._objects.release_all(name)
+        tree.remove(bundle)
+        self._records.forget(name)
+        return clean
+
+    def strays(self, known: Iterable[str]) -> list[str]:
+        """Instances of which only remains are there: an agent was killed while it made or removed them."""
+        names = {path.name for path in self._directory.iterdir()}
+        names |= {path.name for path in self._runtime.state.iterdir()} if self._runtime.state.is_dir() else set()
+        return sorted(names - set(known))
+
+
+def _resolver(root: Path) -> None:
+    """Gives the image the node's name servers, unless it brings its own arrangement (a symbolic link)."""
+    source, target = Path("/etc/resolv.conf"), root / "etc/resolv.conf"
+    if source.is_file() and (root / "etc").is_dir() and not (root / "etc").is_symlink() and not target.is_symlink():
+        target.write_bytes(source.read_bytes())

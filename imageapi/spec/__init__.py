@@ -1,0 +1,1 @@
+"""What head and node both know of images: names, descriptions and their checks, states. It ships to nodes."""

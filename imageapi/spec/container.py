@@ -1,0 +1,181 @@
+"""A container's description: every field of container.yaml, its default and its check.
+
+A field that was not given does not stand in the wire form either, so a plain image's description stays small. The fields
+`health` and `mounts` are described in health.py and objects.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from imageapi.spec.fields import absolute, fail, known, number, whole, words
+from imageapi.spec.health import Health, parse_health
+from imageapi.spec.names import NAME
+from imageapi.spec.objects import MountSpec, parse_container_mount
+
+CONTAINER_FIELDS = ("systemd", "command", "env", "stop_timeout_s", "restart", "depends", "health", "resources", "devices", "hooks",
+                    "mounts", "workdir", "namespaces", "hostname")
+"""All that may stand in a container description."""
+
+RESTARTS = ("on-failure", "never", "always")
+NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup", "network")
+"""Those that a container may have of its own; a user namespace would need mapped files on a read-only squashfs."""
+
+DEFAULT_NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup")
+HOOKS = ("createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_DEVICE = re.compile(r"/dev(/[A-Za-z0-9][A-Za-z0-9._:-]*)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Limits by cgroup v2: bytes of memory (the writable part of its root counts too), processors, processes; 0 is no limit."""
+
+    memory: int = 0
+    cpus: float = 0.0
+    pids: int = 0
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """The cgroup controllers that these limits need."""
+        return tuple(name for name, value in (("memory", self.memory), ("cpu", self.cpus), ("pids", self.pids)) if value)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The form that `parse_resources` reads."""
+        return {name: value for name, value in (("memory", self.memory), ("cpus", self.cpus), ("pids", self.pids)) if value}
+
+
+NO_LIMITS = Resources()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """How an image is run. `command` empty stands for the image's own: /sbin/init with systemd, else /init.
+
+    `depends` names images of the same set that must be up, and healthy, before this one is started; a name without a
+    tag means whatever tag the set has of it. `hostname` "" is the node's own name.
+    """
+
+    systemd: bool = False
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    stop_timeout_s: float = 10.0
+    restart: str = "on-failure"
+    depends: tuple[str, ...] = ()
+    health: Health | None = None
+    resources: Resources = NO_LIMITS
+    devices: tuple[str, ...] = ()
+    hooks: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
+    mounts: tuple[MountSpec, ...] = ()
+    workdir: str = "/"
+    namespaces: tuple[str, ...] = DEFAULT_NAMESPACES
+    hostname: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The form that `parse_container` reads. What was not asked for does not stand in it."""
+        more: dict[str, Any] = {
+            "depends": list(self.depends), "health": self.health and self.health.to_wire(), "resources": self.resources.to_wire(),
+            "devices": list(self.devices), "hooks": {name: [list(c) for c in commands] for name, commands in self.hooks},
+            "mounts": [m.to_wire() for m in self.mounts], "workdir": self.workdir if self.workdir != "/" else "",
+            "namespaces": list(self.namespaces) if self.namespaces != DEFAULT_NAMESPACES else [],
+            "hostname": self.hostname,
+        }
+        return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env),
+                "stop_timeout_s": self.stop_timeout_s, "restart": self.restart} | {k: v for k, v in more.items() if v}
+
+
+def _is_variable(key: object, value: object) -> bool:
+    """Whether this may stand in a process's environment."""
+    return isinstance(key, str) and bool(_VARIABLE.fullmatch(key)) and isinstance(value, str) and "\0" not in value
+
+
+def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
+    """A container description from its wire form. Raises InputError."""
+    command, env = data.get("command") or [], data.get("env") or {}
+    timeout, restart = data.get("stop_timeout_s", 10), data.get("restart", "on-failure")
+    if not isinstance(command, list) or not all(isinstance(c, str) and "\0" not in c for c in command):
+        raise fail("command", command, "a list of words")
+    if not isinstance(env, dict) or not all(_is_variable(k, v) for k, v in env.items()):
+        raise fail("environment", sorted(env) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= 3600:
+        raise fail("stop_timeout_s", timeout, "0 to 3600 seconds")
+    if restart not in RESTARTS:
+        raise fail("restart", restart, ", ".join(RESTARTS))
+    basic = ContainerSpec(bool(data.get("systemd")), tuple(command), tuple(sorted(env.items())), float(timeout), restart)
+    return _parse_options(basic, data)
+
+
+def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSpec:
+    """The fields that most containers do without. Null is as good as absent."""
+    given = {name: value for name, value in data.items() if value is not None}
+    depends, mounts = given.get("depends", []), given.get("mounts", [])
+    if not isinstance(depends, list) or not all(isinstance(d, str) and NAME.fullmatch(d) for d in depends):
+        raise fail("depends", depends, "a list of image names")
+    if not isinstance(mounts, list):
+        raise fail("mounts", mounts, "a list")
+    health = parse_health(given["health"]) if "health" in given else None
+    if health and health.kind == "systemd" and not basic.systemd:
+        raise fail("health", "a systemd check", "that only where systemd is true")
+    namespaces = given.get("namespaces") or list(DEFAULT_NAMESPACES)
+    hostname = parse_hostname(given["hostname"]) if given.get("hostname") else ""
+    if hostname and "uts" not in namespaces:
+        raise fail("hostname", hostname, "uts among the namespaces: else it would be the node's")
+    return dataclasses.replace(
+        basic, depends=tuple(sorted(set(depends))), health=health, resources=parse_resources(given.get("resources", {})),
+        devices=parse_devices(given.get("devices", [])), hooks=parse_hooks(given.get("hooks", {})),
+        mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
+        namespaces=parse_namespaces(namespaces, basic.systemd), hostname=hostname)
+
+
+def parse_resources(data: object) -> Resources:
+    """Limits from their wire form. Raises InputError."""
+    found = known(data, ("memory", "cpus", "pids"), "resources")
+    return Resources(whole(found, "memory", 0, 0, 1 << 50, "resources"), float(number(found, "cpus", 0, 0, 4096, "resources")),
+                     whole(found, "pids", 0, 0, 1 << 22, "resources"))
+
+
+def parse_namespaces(value: object, systemd: bool) -> tuple[str, ...]:
+    """A container's own namespaces. Raises InputError."""
+    if not isinstance(value, list) or len(set(map(str, value))) != len(value) or not all(n in NAMESPACES for n in value):
+        raise fail("namespaces", value, f"a list of some of {', '.join(NAMESPACES)}")
+    needed = ("mount", "pid", "cgroup") if systemd else ("mount",)
+    for name in needed:
+        if name not in value:
+            raise fail("namespaces", value, f"{name} among them" + (", which systemd needs" if systemd else ""))
+    return tuple(name for name in NAMESPACES if name in value)
+
+
+def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]:
+    """OCI hooks: for each point in a container's life, commands whose first word is an absolute path. Raises InputError."""
+    found = known(data, HOOKS, "hooks")
+    hooks = []
+    for name in HOOKS:
+        commands = found.get(name, [])
+        if not isinstance(commands, list):
+            raise fail(f"hooks {name}", commands, "a list of commands")
+        parsed = tuple(words(command, f"hooks {name}") for command in commands)
+        for command in parsed:
+            absolute(command[0], f"hooks {name}")
+        if parsed:
+            hooks.append((name, parsed))
+    return tuple(hooks)
+
+
+def parse_devices(value: object) -> tuple[str, ...]:
+    """Devices of the node that the container gets. Raises InputError."""
+    if not isinstance(value, list) or not all(isinstance(d, str) and _DEVICE.fullmatch(d) for d in value):
+        raise fail("devices", value, "a list of paths under /dev")
+    return tuple(sorted(set(value)))
+
+
+def parse_hostname(value: object) -> str:
+    """A host name. Raises InputError."""
+    if not isinstance(value, str) or not _HOST.fullmatch(value) or len(value) > 64:
+        raise fail("hostname", value, "a host name of at most 64 characters")
+    return value

@@ -1,0 +1,70 @@
+"""What the head wants a node to run: the images of a set, checked before anything is done with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from imageapi.spec.attachment import RbdSource, Verity, parse_rbd, parse_verity
+from imageapi.spec.container import ContainerSpec, parse_container
+from imageapi.spec.fields import fail
+from imageapi.spec.names import DIGEST, NAME
+from layercake.kraken.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """One image of the set. `digest` is blake2b:HEX of the squashfs file, `size` its bytes.
+
+    With `attach` it is read from a cluster as it is needed, checked by `verity`; without, it is fetched from `url` as a whole.
+    """
+
+    name: str
+    digest: str
+    size: int
+    url: str
+    container: ContainerSpec
+    attach: RbdSource | None = None
+    verity: Verity | None = None
+
+    @property
+    def hex(self) -> str:
+        """The digest without its algorithm: names the file."""
+        return self.digest.partition(":")[2]
+
+    def to_wire(self) -> dict[str, Any]:
+        """The form that `parse_image` reads."""
+        return {"name": self.name, "digest": self.digest, "size": self.size, "url": self.url,
+                "container": self.container.to_wire(),
+                **({"attach": self.attach.to_wire()} if self.attach else {}),
+                **({"verity": self.verity.to_wire()} if self.verity else {})}
+
+
+def parse_image(data: Mapping[str, Any]) -> ImageSpec:
+    """One image of the desired document. Raises InputError that names the field."""
+    name, digest, size, url = data.get("name"), data.get("digest"), data.get("size"), data.get("url")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise fail("name", name, "letters, digits, dots, dashes and one :tag")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise fail("digest", digest, "blake2b: and 64 hex digits")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise fail("size", size, "a number of bytes")
+    if not isinstance(url, str) or not re.match(r"(https?://|file:///)\S+\Z", url):
+        raise fail("url", url, "an http://, https:// or file:/// address")
+    attach = parse_rbd(data["attach"]) if data.get("attach") else None
+    tree = parse_verity(data["verity"]) if data.get("verity") else None
+    if attach and not tree:
+        raise fail("attach", "no verity", "a hash tree: what comes from a cluster is checked block by block")
+    return ImageSpec(name, digest, size, url, parse_container(data.get("container") or {}), attach, tree)
+
+
+def parse_images(data: list[Mapping[str, Any]]) -> tuple[ImageSpec, ...]:
+    """The image set, by name. Raises InputError also for a name that occurs twice."""
+    specs = sorted((parse_image(item) for item in data), key=lambda spec: spec.name)
+    for first, second in pairwise(specs):
+        if first.name == second.name:
+            raise InputError(f"cannot use image set: {first.name} is in it twice")
+    return tuple(specs)

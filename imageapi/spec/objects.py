@@ -1,0 +1,196 @@
+"""Attach and mount objects as they are asked for, checked: nested descriptions to plain, complete ones.
+
+    A = {"kind": "local", "path"} | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
+      | {"kind": "rbd", ...} (attachment.py) | {"kind": "nbd", "host", "port", "export", "readonly"}
+      | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun"}
+    M = {"kind": "attach", "attach": A, "fstype", "options", "readonly"} | {"kind": "bind", "source", "readonly"}
+      | {"kind": "nfs", "source": "HOST:/PATH", "options", "readonly"} | {"kind": "tmpfs", "size"}
+      | {"kind": "overlay", "lower": [M, ...] (the topmost first), "size"} | {"kind": "uri", "uri", ...}
+
+Wherever an A or an M may stand, {"id": "a7"} may too: an object that is there already.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from imageapi.spec.attachment import parse_rbd
+from imageapi.spec.fields import absolute, fail
+from imageapi.spec.names import DIGEST
+
+Spec = dict[str, Any]
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\]")
+SIZE = re.compile(r"[1-9][0-9]{0,15}[kmg]?|[1-9][0-9]?%|100%")
+_ID = re.compile(r"[acm][0-9]{1,12}")
+_IQN = re.compile(r"(iqn|eui|naa)\.[A-Za-z0-9.:-]{1,200}")
+_EXPORT = re.compile(r"[A-Za-z0-9._/:-]{0,200}")
+_OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+-]{0,500}")
+_FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
+_DEPTH = 4
+NBD_PORT, ISCSI_PORT = 10809, 3260
+
+
+def _text(data: Mapping[str, Any], name: str, pattern: re.Pattern[str], expected: str, default: str | None = None) -> str:
+    value = data.get(name, default)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise fail(f"object {name}", value, expected)
+    return value
+
+
+def _number(data: Mapping[str, Any], name: str, default: int | None, low: int, high: int) -> int:
+    value = data.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise fail(f"object {name}", value, f"a whole number from {low} to {high}")
+    return value
+
+
+def _only(data: Mapping[str, Any], *names: str) -> None:
+    for key in data:
+        if key not in ("kind", *names):
+            raise fail("object field", key, ", ".join(names))
+
+
+def _id(data: Mapping[str, Any]) -> Spec:
+    if len(data) != 1:
+        raise fail("object", sorted(map(str, data)), "an id alone, or a description without one")
+    return {"id": _text(data, "id", _ID, "the id of an object, as m3")}
+
+
+def parse_attach(data: object) -> Spec:
+    """A, checked and complete. Raises InputError."""
+    if not isinstance(data, Mapping):
+        raise fail("attach", data, "a mapping")
+    if "id" in data:
+        return _id(data)
+    kind = data.get("kind")
+    if kind == "local":
+        _only(data, "path")
+        return {"kind": kind, "path": absolute(data.get("path"), "attach path")}
+    if kind == "loopback":
+        _only(data, "path", "readonly")
+        return {"kind": kind, "path": absolute(data.get("path"), "attach path"), "readonly": bool(data.get("readonly"))}
+    if kind == "http":
+        _only(data, "url", "digest", "size")
+        return {"kind": kind, "url": _text(data, "url", re.compile(r"(https?://|file:///)\S{1,2000}"), "an http or https address"),
+                "digest": _text(data, "digest", DIGEST, "blake2b: and 64 hex digits"),
+                "size": _number(data, "size", None, 0, 1 << 60)}
+    if kind == "rbd":
+        return parse_rbd(data).to_wire()
+    if kind == "nbd":
+        _only(data, "host", "port", "export", "readonly")
+        return {"kind": kind, "host": _text(data, "host", HOST, "a host"), "port": _number(data, "port", NBD_PORT, 1, 65535),
+                "export": _text(data, "export", _EXPORT, "the name of an export", ""), "readonly": bool(data.get("readonly"))}
+    if kind == "iscsi":
+        _only(data, "portal", "target", "lun")
+        host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
+        return {"kind": kind, "portal": f"{host}:{port}", "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
+                "lun": _number(data, "lun", 0, 0, 16383)}
+    raise fail("attach kind", kind, "rbd, nbd, iscsi, local, loopback or http")
+
+
+def split_port(text: str, default: int) -> tuple[str, int]:
+    """(host, port) of HOST or HOST:PORT. Raises InputError."""
+    match = re.fullmatch(rf"({HOST.pattern})(?::([0-9]{{1,5}}))?", text)
+    if match is None or int(match[3] or default) not in range(1, 65536):
+        raise fail("attach portal", text, "HOST:PORT")
+    return match[1], int(match[3] or default)
+
+
+def parse_mount(data: object, depth: int = 0) -> Spec:
+    """M, checked and complete; a uri becomes what it stands for. Raises InputError."""
+    if not isinstance(data, Mapping) or depth > _DEPTH:
+        raise fail("mount", data, f"a mapping, nested at most {_DEPTH} deep")
+    if "id" in data:
+        return _id(data)
+    kind, readonly = data.get("kind"), bool(data.get("readonly"))
+    if kind == "attach":
+        _only(data, "attach", "fstype", "options", "readonly")
+        return {"kind": kind, "attach": parse_attach(data.get("attach")), "readonly": readonly,
+                "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
+                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+    if kind == "bind":
+        _only(data, "source", "readonly")
+        return {"kind": kind, "source": absolute(data.get("source"), "mount source"), "readonly": readonly}
+    if kind == "nfs":
+        _only(data, "source", "options", "readonly")
+        source = _text(data, "source", re.compile(rf"({HOST.pattern}):/[^\0\n]*"), "HOST:/PATH")
+        absolute(source[source.index(":/") + 1:], "mount source")
+        return {"kind": kind, "source": source, "readonly": readonly,
+                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+    if kind == "tmpfs":
+        _only(data, "size")
+        return {"kind": kind, "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
+    if kind == "overlay":
+        _only(data, "lower", "size")
+        lower = data.get("lower")
+        if not isinstance(lower, list) or not 1 <= len(lower) <= 16:
+            raise fail("mount lower", lower, "a list of 1 to 16 mounts")
+        return {"kind": kind, "lower": [parse_mount(m, depth + 1) for m in lower],
+                "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
+    if kind == "uri":
+        return parse_mount(resolve_uri(data), depth + 1)
+    raise fail("mount kind", kind, "attach, bind, nfs, tmpfs, overlay or uri")
+
+
+def resolve_uri(data: Mapping[str, Any]) -> Spec:
+    """The mount that a uri stands for.
+
+        file:///dir -> bind; file:///x.squashfs, x.img -> loopback; nfs://HOST/PATH -> nfs; nbd://HOST[:PORT]/EXPORT -> nbd;
+        iscsi://HOST[:PORT]/TARGET/LUN -> iscsi; http://..., https://... with digest and size -> http
+    """
+    _only(data, "uri", "digest", "size", "fstype", "options", "readonly")
+    uri = data.get("uri")
+    scheme, separator, rest = uri.partition("://") if isinstance(uri, str) else ("", "", "")
+    authority, slash, path = rest.partition("/")
+    more = {name: data[name] for name in ("fstype", "options", "readonly") if name in data}
+    if separator and scheme == "file" and not authority:
+        if path.endswith((".squashfs", ".img")):
+            return {"kind": "attach", "attach": {"kind": "loopback", "path": slash + path, "readonly": True}, **more}
+        return {"kind": "bind", "source": slash + path, "readonly": bool(data.get("readonly"))}
+    if separator and scheme == "nfs" and slash:
+        return {"kind": "nfs", "source": f"{authority}:/{path}", **{k: v for k, v in more.items() if k != "fstype"}}
+    if separator and scheme == "nbd":
+        host, port = split_port(authority, NBD_PORT)
+        return {"kind": "attach", "attach": {"kind": "nbd", "host": host, "port": port, "export": path,
+                                             "readonly": bool(data.get("readonly"))}, **more}
+    if separator and scheme == "iscsi":
+        target, _, lun = path.partition("/")
+        unit = int(lun or 0) if (lun or "0").isascii() and (lun or "0").isdigit() else -1
+        return {"kind": "attach", "attach": {"kind": "iscsi", "portal": authority, "target": target, "lun": unit}, **more}
+    if separator and scheme in ("http", "https"):
+        source = {"kind": "http", "url": uri, "digest": data.get("digest"), "size": data.get("size")}
+        return {"kind": "attach", "attach": source, **more}
+    raise fail("mount uri", uri, "file, nfs, nbd, iscsi, http or https, then ://")
+
+
+@dataclass(frozen=True, slots=True)
+class MountSpec:
+    """Something from outside that a container sees at `target`: an M, as JSON so that two can be compared."""
+
+    target: str
+    mount: str
+
+    @property
+    def spec(self) -> Spec:
+        """The M."""
+        found: Spec = json.loads(self.mount)
+        return found
+
+    def to_wire(self) -> Spec:
+        """The form that `parse_container_mount` reads."""
+        return {"target": self.target, **self.spec}
+
+
+def parse_container_mount(data: object) -> MountSpec:
+    """One of a container's mounts: an M with its target beside. Raises InputError."""
+    if not isinstance(data, Mapping):
+        raise fail("mounts", data, "a list of mappings")
+    rest = {key: value for key, value in data.items() if key != "target"}
+    target = absolute(data.get("target"), "mounts target")
+    if target == "/":
+        raise fail("mounts target", target, "a path below /")
+    return MountSpec(target, json.dumps(parse_mount(rest), sort_keys=True))

@@ -1,0 +1,1 @@
+"""The head's image store."""

@@ -1,0 +1,195 @@
+"""The head's image store: names that point to contents, each known by its digest.
+
+    DIR/index.json      {name: what it points to now and pointed to before}
+    DIR/HEX.squashfs    with the file backend: the content; HEX is its blake2b-256
+    DIR/cluster.json    with the Ceph backend: what is in the cluster (rbdstore.py)
+
+A name may be moved to other content, and nodes that run the old content keep it: a content stays as long as a name points
+to it or a node needs it, and goes when `remove` or `prune` is told that none does. A site that goes over from files to Ceph
+keeps the files that it has: they are served as before until their images are added again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_container
+from imageapi.spec.names import NAME
+from imageapi.store.content import Attachment, Content, FileContent
+from layercake.base.files import read_json, write_json
+from layercake.kraken.errors import InputError, NotFound, OperationFailed, Unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Content that a name has pointed to: its digest (blake2b:HEX), its bytes, and when it was added (seconds, Unix)."""
+
+    digest: str
+    size: int
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A name in the store. `history` holds what the name pointed to before, oldest first."""
+
+    name: str
+    digest: str
+    size: int
+    created: float
+    container: ContainerSpec
+    history: tuple[Version, ...] = ()
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        return {"name": self.name, "digest": self.digest, "size": self.size, "created": self.created,
+                "container": self.container.to_wire(), "history": [asdict(v) for v in self.history]}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Image:
+        """The image that `to_record` described. Raises InputError."""
+        try:
+            history = tuple(Version(v["digest"], v["size"], v["created"]) for v in record["history"])
+            container = parse_container(record["container"])
+            return cls(record["name"], record["digest"], record["size"], record["created"], container, history)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"cannot read the image index: {error!r}") from None
+
+
+def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
+    """How an image is run, checked. Raises InputError for unknown fields and wrong values."""
+    if isinstance(data, ContainerSpec):
+        return data
+    for field in data:
+        if field not in CONTAINER_FIELDS:
+            raise InputError(f"cannot use container field {field!r}: there is no such field",
+                             hint=f"known: {', '.join(CONTAINER_FIELDS)}")
+    return parse_container(data)
+
+
+class ImageStore:
+    """The store: its index in one directory, its contents there too or in `content`.
+
+    `list`, `get`, `attachment` and `secret` answer from memory or a small file; the others block on the disk or the cluster.
+    Each may be called from any thread.
+    """
+
+    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time, content: Content | None = None) -> None:
+        self.directory = directory
+        self._files = FileContent(directory)
+        self._content: Content = content or self._files
+        self._clock = clock
+        self._lock = threading.Lock()  # the index; held for no longer than a small file takes
+        self._changing = threading.Lock()  # contents; so that none is pruned between its arrival and its name's
+        self._index = directory / "index.json"
+        self._images = self._load()
+
+    def _load(self) -> dict[str, Image]:
+        try:
+            return {record["name"]: Image.from_record(record) for record in read_json(self._index) or ()}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"cannot read {self._index}: {error}", hint="restore it, or add the images again") from None
+
+    def _save(self) -> None:
+        write_json(self._index, [image.to_record() for _, image in sorted(self._images.items())], durable=True)
+
+    def path(self, digest: str) -> Path:
+        """The file of a digest, whether it is there or not."""
+        return self._files.path(digest)
+
+    def add(self, path: Path, name: str, container: Mapping[str, Any] | ContainerSpec) -> Image:
+        """Takes a squashfs file in under a name; the same content again only moves the name.
+
+        Raises InputError, and with Ceph Unreachable or OperationFailed; then nothing has changed.
+        """
+        if not NAME.fullmatch(name):
+            raise InputError(f"cannot add image {name[:80]!r}: a name is letters, digits, dots and dashes, with at most one :tag",
+                             hint='for example "debian-12.9" or "web:2026.11"')
+        spec = container_spec(container)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self._changing:
+            digest, size = self._content.take(path)
+            return self._point(name, digest, size, spec)
+
+    def _point(self, name: str, digest: str, size: int, spec: ContainerSpec) -> Image:
+        """Lets a name point to a content."""
+        with self._lock:
+            now, old = self._clock(), self._images.get(name)
+            history = old.history if old else ()
+            if old and old.digest != digest:
+                history = (*history, Version(old.digest, old.size, old.created))
+            created = old.created if old and old.digest == digest else now
+            image = Image(name, digest, size, created, spec, history)
+            self._images[name] = image
+            self._save()
+        return image
+
+    def list(self) -> list[Image]:
+        """All images by name."""
+        with self._lock:
+            return [self._images[name] for name in sorted(self._images)]
+
+    def get(self, name: str) -> Image:
+        """One image. Raises NotFound with what there is."""
+        with self._lock:
+            if name in self._images:
+                return self._images[name]
+            known = ", ".join(sorted(self._images)) or "none"
+        raise NotFound(f"cannot use image {name[:80]!r}: it is not in the store (there are: {known})", hint="layercake image add")
+
+    def remove(self, name: str, *, in_use: Collection[str] = ()) -> None:
+        """Takes a name out, and contents that neither another name nor one of the digests `in_use` keeps. Raises NotFound."""
+        self.get(name)
+        with self._lock:
+            self._images.pop(name, None)
+            self._save()
+        try:
+            self.prune({*in_use})
+        except (Unreachable, OperationFailed) as error:
+            text = f"image {name} was removed, but not its content: {error.message}"
+            raise type(error)(text, hint="later: layercake image prune") from None
+
+    def prune(self, in_use: Collection[str]) -> builtins.list[str]:
+        """Deletes the contents that no name points to and nobody uses; returns their digests. Raises LayercakeError."""
+        with self._changing:
+            with self._lock:
+                keep = {image.digest for image in self._images.values()} | set(in_use)
+            gone = set(self._files.prune(keep))
+            if self._content is not self._files:
+                gone.update(self._content.prune(keep))
+        return sorted(gone)
+
+    def verify(self, name: str) -> None:
+        """Reads an image's content again. Raises OperationFailed if it is not what it was."""
+        image = self.get(name)
+        backend = self._content if self._content.attachment(image.digest) else self._files
+        try:
+            backend.verify(image.digest)
+        except OperationFailed as error:
+            raise OperationFailed(f"cannot verify image {name}: {error.message}", hint=error.hint) from None
+
+    def has(self, digest: str) -> bool:
+        """Whether a content is still there."""
+        return self._content.attachment(digest) is not None or self.path(digest).exists()
+
+    def file(self, digest: str, spare: Path) -> Path:
+        """A file with a content, to be read only; a copy is made at `spare` if the backend has none. Raises LayercakeError."""
+        return (self._content if self._content.attachment(digest) else self._files).file(digest, spare)
+
+    def attachment(self, digest: str) -> Attachment | None:
+        """How nodes attach a content, None if they fetch it as a file."""
+        return self._content.attachment(digest)
+
+    def secret(self, name: str) -> str:
+        """The key, in base64, that an attachment names. Raises OperationFailed."""
+        return self._content.secret(name)
+
+    def check(self) -> str:
+        """Looks whether the backend works; says in a few words what it is. Raises LayercakeError."""
+        return self._content.check()

@@ -1,0 +1,43 @@
+"""Keys that this node's images need, asked of the head when they are needed: over TLS, by the session, and kept nowhere.
+
+A connection of its own for each, not the link's: it is the worker that waits for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+from layercake.kraken.errors import OperationFailed, Refused, Unreachable
+from layercake.kraken.wire import bearer
+from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.state import Config, SessionFile
+
+
+class Secrets:
+    """Asks for keys by their names."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._sessions = SessionFile(config.run)
+
+    def __call__(self, name: str) -> bytes:
+        """The key. Raises Refused, Unreachable, OperationFailed; none of them tells it."""
+        config, session = self._config, self._sessions.load(self._config)
+        if session is None:
+            raise Unreachable(f"cannot get secret {name}: this node has not joined")
+        headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
+        connection = Connection(parse_url(config.head), tls_context(Path(config.authority)))
+        try:
+            status, answer = connection.request("GET", f"/node/v1/secrets/{name}", headers)
+        finally:
+            connection.close()
+        if status == 403:
+            raise Refused(f"cannot get secret {name}: the head says that no image of this node needs it")
+        if status != 200:
+            raise OperationFailed(f"cannot get secret {name}: the head answers {status}", hint="see the head's log")
+        try:
+            return base64.b64decode(json.loads(answer)["key"], validate=True)
+        except (ValueError, KeyError, TypeError):
+            raise OperationFailed(f"cannot get secret {name}: the head's answer holds no key") from None

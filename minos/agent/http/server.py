@@ -1,0 +1,226 @@
+"""A small HTTPS server (RFC 9112) for the node's own API: one request a connection, a thread for each, bounded.
+
+Not http.server: it imports the email package, like http.client (see client.py). Nobody but the head is served: who cannot
+present its credential gets 401 before anything of the request is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+
+HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
+CONNECTIONS = 32
+PATIENCE = 10.0
+"""Seconds for a handshake and a request's arrival."""
+
+REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+           405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error", 502: "Bad Gateway"}
+JSON, TEXT, LINES = "application/json", "text/plain; charset=utf-8", "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request. Header names are in lower case. `gone` says whether the client has left."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+    gone: Callable[[], bool] = field(default=lambda: False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: bytes, or pieces that are sent as they come."""
+
+    body: bytes | Iterable[bytes] = b""
+    status: int = 200
+    kind: str = JSON
+
+
+Handle = Callable[[Request], Reply]
+"""Raises NotFound (404), any other InputError (400), Refused (403), any other LayercakeError (502)."""
+
+
+class BadRequest(Exception):
+    """What came is not a request that is served."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def unquote(text: str) -> str:
+    """Percent-decoding (RFC 3986 section 2.1). Raises BadRequest."""
+    head, *rest = text.split("%")
+    data = head.encode()
+    for part in rest:
+        try:
+            data += bytes.fromhex(part[:2]) + part[2:].encode()
+        except ValueError:
+            raise BadRequest(400, "the path is not percent-encoded") from None
+        if len(part) < 2:
+            raise BadRequest(400, "the path is not percent-encoded")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadRequest(400, "the path is not UTF-8") from None
+
+
+def parse_request(data: bytes) -> Request:
+    """The request line and headers. Raises BadRequest."""
+    try:
+        lines = data.decode("ascii").split("\r\n")
+    except UnicodeDecodeError:
+        raise BadRequest(400, "the request is not ASCII") from None
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+        raise BadRequest(400, "this is not HTTP")
+    path, _, query = words[1].partition("?")
+    pairs = [pair.partition("=") for pair in query.split("&") if pair]
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
+    return Request(words[0], unquote(path), {unquote(k): unquote(v.replace("+", " ")) for k, _, v in pairs}, headers)
+
+
+class Server:
+    """Listens on all addresses until it is closed. `port` 0 takes any; `self.port` is the one it got."""
+
+    def __init__(self, context: ssl.SSLContext, allowed: Callable[[str], bool], handle: Handle, port: int) -> None:
+        self._context = context
+        self._allowed = allowed
+        self._handle = handle
+        self._slots = threading.BoundedSemaphore(CONNECTIONS)
+        self._listener = _listen(port)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="api", daemon=True).start()
+
+    def close(self) -> None:
+        """Serves nobody any more; what is under way goes on."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            if not self._slots.acquire(blocking=False):
+                client.close()
+                continue
+            threading.Thread(target=self._serve, args=(client,), name="api-client", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            client.settimeout(PATIENCE)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._context.wrap_socket(client, server_side=True) as link:
+                self._exchange(link)
+        except (OSError, ssl.SSLError):
+            return  # there is nobody to answer: the client left, or does not speak TLS
+        finally:
+            client.close()
+            self._slots.release()
+
+    def _exchange(self, link: ssl.SSLSocket) -> None:
+        try:
+            request = self._receive(link)
+            link.settimeout(None)
+            reply = self._handle(request)
+        except BadRequest as error:
+            reply = failure(error.status, str(error))
+        except Refused as error:
+            reply = failure(403, error.message, error.hint)
+        except InputError as error:
+            reply = failure(404 if isinstance(error, NotFound) else 400, error.message, error.hint)
+        except OSError:
+            raise
+        except LayercakeError as error:
+            reply = failure(502 if isinstance(error, Unreachable | OperationFailed) else 500, error.message, error.hint)
+        except Exception as error:  # noqa: BLE001 (a bug must not end the thread in silence: the head is told)
+            reply = failure(500, f"cannot do this: {error!r}", "this is a bug of the agent")
+        _send(link, reply)
+
+    def _receive(self, link: ssl.SSLSocket) -> Request:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            if len(data) > HEAD_LIMIT:
+                raise BadRequest(413, "the request's head is too large")
+            part = link.recv(HEAD_LIMIT)
+            if not part:
+                raise OSError("the client left")
+            data += part
+        head, _, body = data.partition(b"\r\n\r\n")
+        request = parse_request(head)
+        if not self._allowed(request.headers.get("authorization", "")):
+            raise BadRequest(401, "only the head is served")
+        length = request.headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT:
+            raise BadRequest(413, "the request's body is too large")
+        while len(body) < int(length):
+            part = link.recv(65536)
+            if not part:
+                raise OSError("the client left")
+            body += part
+
+        def gone() -> bool:
+            # One request a connection: whatever comes now is its end.
+            return bool(select.select([link], [], [], 0)[0])
+
+        return Request(request.method, request.path, request.query, request.headers, body, gone)
+
+
+def failure(status: int, text: str, hint: str = "") -> Reply:
+    """An error as an answer."""
+    return Reply(json.dumps({"error": text, "hint": hint}).encode(), status)
+
+
+def _listen(port: int) -> socket.socket:
+    """A listening socket for IPv4 and, where there is such a thing, IPv6. Raises OperationFailed."""
+    try:
+        listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        address = "::"
+    except OSError:
+        listener, address = socket.socket(socket.AF_INET, socket.SOCK_STREAM), ""
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise OperationFailed(f"cannot serve the node's API on port {port}: {error.strerror}") from None
+    return listener
+
+
+def _send(link: ssl.SSLSocket, reply: Reply) -> None:
+    body = reply.body
+    length = f"Content-Length: {len(body)}" if isinstance(body, bytes) else "Transfer-Encoding: chunked"
+    lines = (f"HTTP/1.1 {reply.status} {REASONS[reply.status]}", f"Content-Type: {reply.kind}", length, "Cache-Control: no-store",
+             "Connection: close")
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode()
+    if isinstance(body, bytes):
+        link.sendall(head + body)
+        return
+    pieces = iter(body)
+    try:
+        link.sendall(head)
+        for piece in pieces:
+            if piece:
+                link.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        link.sendall(b"0\r\n\r\n")
+    finally:
+        close = getattr(pieces, "close", None)
+        if close:
+            close()  # a generator tidies up, also when the client has left

@@ -1,0 +1,105 @@
+"""The wanted state: the document that the head sends, taken over by the machine and the images; and the head's requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from layercake.kraken.errors import LayercakeError
+from minos.agent.bond.link import Link
+from minos.agent.machine import Machine
+from minos.agent.state import SessionFile
+
+
+class NodeImages(Protocol):
+    """The images, as the agent sees them (imageapi.node.imageset)."""
+
+    def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
+        """Sets what is wanted; whether it is something else than before. What cannot be used is told and changes nothing."""
+
+    def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
+        """Sets what shall be ready beside what runs; says of each when it is, again if `anew`. What cannot be used is told."""
+
+    def state(self) -> str:
+        """The value of the variable image."""
+
+    def watched(self) -> dict[int, str]:
+        """Descriptors that become readable when a container ends."""
+
+    def ended(self, name: str) -> str:
+        """A container ended; the new state."""
+
+    def clear(self) -> None:
+        """Forgets failures."""
+
+    def logs(self, name: str, lines: int) -> str:
+        """The last lines of a container. Raises InputError."""
+
+    def tell(self, again: bool = False) -> None:
+        """Tells the head how the containers are."""
+
+    def trim_logs(self) -> None:
+        """Bounds the logs."""
+
+
+class Wanted:
+    """What the head wants of this node. `interrupt` asks the mutation under way to give up."""
+
+    def __init__(self, images: NodeImages, machine: Machine, link: Link, file: SessionFile, interrupt: Callable[[], None]) -> None:
+        self.revision = 0
+        self._images = images
+        self._machine = machine
+        self._link = link
+        self._file = file
+        self._interrupt = interrupt
+        self._answered: set[int] = set()
+        self._anew = True
+
+    def head_restarted(self) -> None:
+        """The head counts its requests anew, and may have missed what was said of staged images."""
+        self._answered.clear()
+        self._anew = True
+
+    def take(self, document: Mapping[str, Any], first: bool = False) -> None:
+        """Takes a desired state over. `first` is the one that a session begins with: it forgives no failures."""
+        machine, images = self._machine, self._images
+        self.revision = int(document["revision"])
+        changed = images.want_documents(document.get("images", []))
+        anew, self._anew = self._anew, False
+        images.stage_documents(document.get("stage") or [], anew)
+        goal = machine.goal_of(document.get("goal", {}))
+        if changed:
+            self._interrupt()
+        if not first and goal != machine.node.goal:
+            images.clear()
+        self._file.save_desired(document)
+        if document.get("goal", {}).get("run") == "SYNC" and machine.value("run") == "INIT":
+            machine.discovered({"run": "SYNC"}, "the node is wanted again")
+        machine.desired(goal, changed, images.state())
+        for request in document.get("requests", []):
+            self._request(request)
+
+    def _request(self, request: Mapping[str, Any]) -> None:
+        """One of the head's requests; each number is answered once."""
+        number, images = int(request["id"]), self._images
+        if number in self._answered:
+            return
+        self._answered.add(number)
+        if request.get("kind") == "clear":
+            images.clear()
+            self._machine.clear("the head's operator")
+            self._machine.images_are(images.state())
+            self._link.answer(number, {"ok": True})
+        elif request.get("kind") == "logs":
+            name, lines = str(request.get("container", "")), max(1, min(int(request.get("lines", 200)), 10_000))
+            threading.Thread(target=self._logs, args=(number, name, lines), daemon=True).start()
+        else:
+            self._link.answer(number, {"ok": False, "error": f"this agent does not know {str(request.get('kind'))[:40]!r}"})
+
+    def _logs(self, number: int, name: str, lines: int) -> None:
+        """Runs on a thread: asking a systemd journal takes its time."""
+        try:
+            self._link.answer(number, {"ok": True, "text": self._images.logs(name, lines)})
+        except (LayercakeError, OSError) as error:
+            self._link.answer(number, {"ok": False, "error": str(error)})
