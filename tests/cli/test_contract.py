@@ -14,7 +14,7 @@ import pytest
 
 from layercake.api.routes import Route, Routes
 from layercake.head.operations.operations import Operations
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 COMMANDS = [line.split() for line in """\
@@ -58,7 +58,7 @@ def routes() -> tuple[Route, ...]:
     return Routes(cast(Operations, SimpleNamespace(head=None))).table()
 
 
-def asked(run: Run, head: FakeHead, command: list[str], file: Path) -> list[tuple[str, Any, Any]]:
+def asked(run: Run, head: CannedApi, command: list[str], file: Path) -> list[tuple[str, Any, Any]]:
     planned = {"changes": [{"node": "n0", "action": "remove", "fields": {}}], "plans": [], "digest": "d"}
     head.answers["POST /v1/inventory/plan"] = (200, planned)
     file.write_text("nodes: {}\n")
@@ -68,7 +68,7 @@ def asked(run: Run, head: FakeHead, command: list[str], file: Path) -> list[tupl
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_request_fits_a_route(
-    run: Run, head: FakeHead, routes: tuple[Route, ...], command: list[str], tmp_path: Path
+    run: Run, head: CannedApi, routes: tuple[Route, ...], command: list[str], tmp_path: Path
 ) -> None:
     requests = asked(run, head, command, tmp_path / "rack.yaml")
     assert requests

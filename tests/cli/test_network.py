@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 
@@ -53,24 +53,24 @@ def token(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def network(ca: Path) -> Iterator[FakeHead]:
+def network(ca: Path) -> Iterator[CannedApi]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(ca)
-    fake = FakeHead()
+    fake = CannedApi()
     fake.start(tls=context)
     fake.answers["GET /v1/images"] = (200, {"images": []})
     yield fake
     fake.stop()
 
 
-def test_the_token_goes_out_over_checked_tls(run: Run, network: FakeHead, ca: Path, token: Path) -> None:
+def test_the_token_goes_out_over_checked_tls(run: Run, network: CannedApi, ca: Path, token: Path) -> None:
     result = run("--url", f"https://127.0.0.1:{network.port}", "--ca", str(ca), "--token-file", str(token), "image", "list")
     assert result.code == 0, result.err
     assert network.headers[-1]["Authorization"] == "Bearer s3cret"
 
 
 def test_an_untrusted_certificate_is_exit_3_and_the_token_stays_here(
-    run: Run, network: FakeHead, tmp_path: Path, token: Path
+    run: Run, network: CannedApi, tmp_path: Path, token: Path
 ) -> None:
     other = certificate(tmp_path, "other")
     for arguments in (["--ca", str(other)], []):
