@@ -127,21 +127,23 @@ class Output:
 
     def table_lines(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
         """The lines of a table: not wider than the terminal, and elsewhere as wide as they come."""
-        texts = [[clean(cell) for cell in cells] for cells in zip(*rows, strict=True)] or [[] for _ in columns]
-        widths = [max(map(width, [column.title, *cells])) for column, cells in zip(columns, texts, strict=True)]
+        cells = [[str(cell) for cell in given] for given in zip(*rows, strict=True)] or [[] for _ in columns]
+        # Of thousands of nodes most cells of a column are alike: each text is looked at once.
+        texts = [{cell: clean(cell) for cell in {column.title, *given}} for column, given in zip(columns, cells, strict=True)]
+        widths = [max(map(width, shown.values())) for shown in texts]
         if self.terminal:
             widths = _fitted(columns, widths, shutil.get_terminal_size().columns)
-        drawn = [self._column(*given) for given in zip(columns, texts, widths, strict=True)]
-        return [_GAP.join(cells).rstrip() for cells in zip(*drawn, strict=True)]
+        lines = []
+        for column, given, shown, room in zip(columns, cells, texts, widths, strict=True):
+            drawn = {cell: self._cell(column, text, room) for cell, text in shown.items()}
+            title = self.styled(_padded(column.title, room, column.right), BOLD)
+            lines.append([title, *(drawn[cell] for cell in given)])
+        return [_GAP.join(line).rstrip() for line in zip(*lines, strict=True)]
 
-    def _column(self, column: Column, cells: Sequence[str], room: int) -> list[str]:
-        """A column's title and cells, each as wide as the column."""
-        drawn = [self.styled(_padded(column.title, room, column.right), BOLD)]
-        for cell in cells:
-            style = STYLES.get(cell, "") if column.styled and self.colour else ""
-            text = _padded(cell, room, column.right)
-            drawn.append(text.replace(cell, self.styled(cell, style), 1) if style else text)
-        return drawn
+    def _cell(self, column: Column, text: str, room: int) -> str:
+        padded = _padded(text, room, column.right)
+        style = STYLES.get(text, "") if column.styled else ""
+        return padded.replace(text, self.styled(text, style), 1) if style else padded
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[Show]:
