@@ -12,7 +12,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from layercake.api.routes import Route, Routes
+from layercake.api.route import Route
+from layercake.api.routes import Routes
 from layercake.head.operations.operations import Operations
 from tests.cli.canned_api import CannedApi
 
