@@ -87,7 +87,7 @@ def prune(app: App, yes: bool) -> Answer:
         return Answer(code=FAILED)
     answer = app.head.delete("/v1/contents/unused")
     gone = answer["deleted"]
-    return Answer(answer, "\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"]))
+    return Answer(answer, lambda out: out.lines("\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"])))
 
 
 @command(image)

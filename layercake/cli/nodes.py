@@ -114,7 +114,7 @@ def _container_row(view: Mapping[str, Any]) -> list[object]:
 def explain(app: App, name: str) -> Answer:
     """Say where the node NAME is, where it should be, what blocks it and what was tried."""
     answer = app.head.get(f"/v1/nodes/{quoted(name)}/explain")
-    return Answer(answer, answer["text"])
+    return Answer(answer, lambda out: out.lines(answer["text"]))
 
 
 def _done(answer: Mapping[str, Any], text: str) -> Answer:

@@ -80,11 +80,18 @@ def test_an_untrusted_certificate_is_exit_3_and_the_token_stays_here(
     assert not network.requests
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:8443", "https://", "ftp://x"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:8443", "https://", "ftp://x", "https://h:99999", "https://h:x", "https://[::1"])
 def test_a_url_that_is_not_https_is_exit_2(run: Run, token: Path, url: str) -> None:
     result = run("--url", url, "--token-file", str(token), "image", "list")
     assert result.code == 2
     assert "https://HOST:PORT" in result.err
+
+
+@pytest.mark.parametrize("host", ["a b", "x" * 70 + ".invalid", "127.0.0.1:1"])
+def test_a_host_that_is_not_there_is_exit_3(run: Run, token: Path, host: str) -> None:
+    result = run("--url", f"https://{host}", "--token-file", str(token), "image", "list")
+    assert result.code == 3
+    assert "cannot reach the head at https://" in result.err
 
 
 def test_a_missing_token_or_ca_is_exit_2(run: Run, token: Path, tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_a_failed_roll_says_why_and_fails(rolls: CannedApi, run: Run) -> None:
 def test_orders_go_to_the_only_roll_under_way(rolls: CannedApi, run: Run) -> None:
     found = run("roll", "pause")
     assert (found.code, "paused by ann" in found.out) == (0, True)
+    rolls.answers["POST /v1/rolls/3/pause"] = (200, {"roll": view("paused", reason="a\nforged line")})
+    assert len(run("roll", "pause").out.splitlines()) == 1
     rolls.answers["GET /v1/rolls"] = (200, {"rolls": [view(), view(id=4)]})
     assert run("roll", "pause").code == 2
     rolls.answers["GET /v1/rolls"] = (200, {"rolls": []})

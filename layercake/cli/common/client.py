@@ -57,26 +57,25 @@ class Client:
     @contextlib.contextmanager
     def _ask(self, method: str, path: str, query: Mapping[str, Query] | None = None, *, body: Mapping[str, Any] | None = None,
              timeout: float | None) -> Iterator[HTTPResponse]:
-        connection, prefix = self._connection()
         headers = {"Connection": "close", **self._target.headers()}
         content = None
         if body is not None:
             content, headers["Content-Type"] = json.dumps(body), "application/json"
         try:
-            connection.connect()
-            connection.sock.settimeout(timeout)
-            connection.request(method, prefix + path + encoded(query or {}), content, headers)
-            response = connection.getresponse()
-            if response.status >= 300:
-                raise failure(response.status, response.read())
-            yield response
+            connection, prefix = self._connection()
+            with contextlib.closing(connection):
+                connection.connect()
+                connection.sock.settimeout(timeout)
+                connection.request(method, prefix + path + encoded(query or {}), content, headers)
+                response = connection.getresponse()
+                if response.status >= 300:
+                    raise failure(response.status, response.read())
+                yield response
         except TimeoutError as error:
             raise Unreachable(f"cannot reach the head at {self._target.where}: no answer in {timeout or REQUEST_S:.0f} s",
                               hint="what was asked may still happen; look with `layercake status`") from error
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # the last for a host that no name can be
             raise unreachable(self._target, error) from error
-        finally:
-            connection.close()
 
     def _connection(self) -> tuple[HTTPConnection, str]:
         """A connection, not yet made, and what stands before each path."""

@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has to say: the document for machines, how a person is shown it (text, or a function that prints; ""
+    """What a command has to say: the document for machines, how a person is shown it (a line, or a function that prints; ""
     is nothing), and the exit code. `document` None: the command has printed already, also with --json."""
 
     document: Any = None
@@ -88,8 +88,8 @@ def command(group: click.Group | None = None, name: str | None = None,
                 app.out.document(answer.document)
             elif callable(answer.show):
                 answer.show(app.out)
-            else:
-                app.out.lines(answer.show)
+            elif answer.show:
+                app.out.line(answer.show)
             return answer.code
 
         made = click.command(name, click.Command, **settings)(click.pass_obj(run))

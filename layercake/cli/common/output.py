@@ -85,7 +85,7 @@ class Output:
         sys.stdout.flush()
 
     def lines(self, text: str) -> None:
-        """The lines of a text; none for ""."""
+        """The lines of a text."""
         for line in text.splitlines():
             self.line(line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
@@ -30,10 +31,11 @@ class Target:
 
     def parts(self) -> SplitResult:
         """The parts of `url`. Raises InputError unless it is https with a host."""
-        url = urlsplit(self.url)
-        if url.scheme != "https" or not url.hostname:
-            raise InputError(f"cannot use --url {self.url}: it must be https://HOST:PORT", hint="a token is never sent in clear")
-        return url
+        with contextlib.suppress(ValueError):  # a port or an IPv6 address that is none
+            url = urlsplit(self.url)
+            if url.scheme == "https" and url.hostname and url.port != 0:
+                return url
+        raise InputError(f"cannot use --url {self.url}: it must be https://HOST:PORT", hint="a token is never sent in clear")
 
     def headers(self) -> dict[str, str]:
         """What each request carries: the token, over the network. Raises InputError if it cannot be read."""
