@@ -52,8 +52,9 @@ def perform(app: App, name: str, nodes: str, parameters: Mapping[str, Any]) -> A
     return Answer(answer, lambda out: _show(out, answers), OK if all(a["ok"] for a in answers) else FAILED)
 
 
-def _parameters(schema: Mapping[str, Any]) -> dict[str, str]:
+def _parameters(schema: Mapping[str, Any] | None) -> dict[str, str]:
     """The parameters of a call and their JSON types ("" where there is a choice), by the JSON schema of its request."""
+    schema = schema or {}
     reference = str(schema.get("$ref", "")).rpartition("/")[2]
     schema = schema.get("$defs", {}).get(reference, schema)
     return {name: str(kind.get("type", "")) for name, kind in schema.get("properties", {}).items()}
