@@ -46,6 +46,8 @@ def list_(app: App, nodes: str) -> Answer:
 
 def _images(view: Mapping[str, Any]) -> str:
     """The images of a node: what runs, and what shall run if that is something else."""
+    if view["images"]["running"] == view["images"]["wanted"]:
+        return ",".join(i["name"] for i in view["images"]["wanted"]) or "-"
     running = {(i["name"], i["digest"]) for i in view["images"]["running"]}
     wanted = {(i["name"], i["digest"]) for i in view["images"]["wanted"]}
     same_name = {name for name, _ in running} & {name for name, _ in wanted}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import socket
 import ssl
@@ -150,7 +151,10 @@ def _inventory_errors(problems: list[dict[str, Any]]) -> LayercakeError:
 
 
 def _decode(content: bytes) -> Any:
+    gc.disable()  # an answer of many MB has no garbage, and looking for it takes as long as reading it
     try:
         return json.loads(content)
     except ValueError:
         raise OperationFailed("cannot read the head's answer: it is not JSON", hint="is it the head that listens there?") from None
+    finally:
+        gc.enable()
