@@ -8,9 +8,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Meta
 
-from layercake.moduleapi.fields import Check, Mistake, describe, host, ipv4_after, nearest, port, show, text
+from layercake.base.secrets import ENV_NAME, SecretRef
+from layercake.base.text import nearest, show
+from layercake.moduleapi.fields import Check, Mistake, describe, host, ipv4_after, port, text
 from layercake.moduleapi.module import NodePart, Unique
-from layercake.moduleapi.secrets import ENV_NAME, SecretRef
 
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")

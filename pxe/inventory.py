@@ -10,7 +10,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from layercake.moduleapi.fields import Check, Mistake, show, text
+from layercake.base.text import show
+from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import NodePart
 
 MAX_KERNEL_ARGS = 1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments

@@ -9,98 +9,68 @@ from typing import Any
 
 import click
 
-from layercake.cli.app import FAILED, OK, App, json_option, pass_app, yes_option
-from layercake.cli.client import Client
-from layercake.cli.output import Column, Output
-from layercake.cli.watch import Watch, converged, follow, summary
-from layercake.inventory import load
-from layercake.inventory.diff import Action, Change, show_value
+from layercake.cli.common.command import FAILED, OK, Answer, App, command, yes_option
+from layercake.cli.common.output import Column, Output
+from layercake.cli.common.watch import Watch, converged, follow, summary
+from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
+from layercake.inventory.source import read as read_source
 from layercake.kraken.errors import InputError, Refused
 
 _COLUMNS = (Column("NODES"), Column("ACTION", styled=True), Column("CHANGE", flexible=True), Column("WAY", flexible=True))
 _SHOWN_OF_NEW = ("state", "firmware", "images", "bmc.driver")  # what differs from node to node would keep rows apart
 
 
-def read(file: str) -> dict[str, str]:
+def _read(file: str) -> dict[str, str]:
     """The request for an inventory file; "-" is standard input."""
     if file == "-":
         try:
             return {"yaml": sys.stdin.buffer.read().decode(), "file": "<stdin>"}
         except UnicodeDecodeError as error:
             raise InputError("cannot read inventory from standard input: it is not UTF-8") from error
-    return {"yaml": load.read(Path(file)), "file": file}
+    return {"yaml": read_source(Path(file)), "file": file}
 
 
-@click.command()
+@command()
 @click.argument("file")
-@json_option
-@pass_app
-def plan(app: App, file: str) -> int:
+def plan(app: App, file: str) -> Answer:
     """Show what applying the inventory FILE would do. Changes nothing."""
-    request = read(file)
-
-    async def action(head: Client) -> int:
-        planned = await head.post("/v1/inventory/plan", request)
-        if app.out.json:
-            app.out.document(planned)
-        else:
-            show_plan(app.out, planned)
-        return OK
-
-    return app.run(action)
+    planned = app.head.post("/v1/inventory/plan", _read(file))
+    return Answer(planned, lambda out: _show_plan(out, planned))
 
 
-@click.command()
+@command()
 @click.argument("file")
 @click.option("--allow-remove", is_flag=True, help="Nodes that are not in FILE are removed.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes converge.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
 @yes_option
-@json_option
-@pass_app
-def apply(app: App, file: str, allow_remove: bool, no_wait: bool, timeout: float, yes: bool) -> int:
+def apply(app: App, file: str, allow_remove: bool, no_wait: bool, timeout: float, yes: bool) -> Answer:
     """Make the inventory FILE (or - for standard input) what is wanted, and follow the nodes until they are there."""
-    request = read(file)
-    out = app.out
-
-    async def action(head: Client) -> int:
-        planned = await head.post("/v1/inventory/plan", request)
-        changes = [Change.from_record(c) for c in planned["changes"]]
-        if not out.json:
-            show_plan(out, planned)
-        if not changes:
-            return _nothing(out)
-        removed = [c.node for c in changes if c.action is Action.REMOVE]
-        if removed and not allow_remove:
-            raise Refused(f"cannot apply {request['file']}: it would remove {fold(removed)}",
-                          hint="say --allow-remove if that is meant")
-        if not app.confirm(f"Apply this to {len(changes)} node{'s' if len(changes) > 1 else ''}?", yes):
-            return FAILED
-        applied = await head.post("/v1/inventory/apply", {**request, "digest": planned["digest"], "allow_remove": allow_remove})
-        watch = Watch([] if no_wait else [n for n in applied["changed"] if n not in removed], converged)
-        if not out.json and not no_wait:
-            out.line(f"revision {applied['revision']}; following {len(watch.names)} nodes, at most {timeout:.0f} s")
-        there = await follow(head, watch, out, timeout)
-        if out.json:
-            nodes = [s.to_record() for s in watch.seen.values()]
-            out.document({**applied, "converged": None if no_wait else there, "nodes": nodes})
-        elif no_wait:
-            out.line(f"revision {applied['revision']} is wanted now")
-        elif watch.names:
-            summary(watch, out, timeout)
-        return OK if there else FAILED
-
-    return app.run(action)
+    request, out = _read(file), app.out
+    planned = app.head.post("/v1/inventory/plan", request)
+    changes = [Change.from_record(c) for c in planned["changes"]]
+    if not out.json:
+        _show_plan(out, planned)
+    if not changes:
+        return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
+    removed = [c.node for c in changes if c.action is Action.REMOVE]
+    if removed and not allow_remove:
+        raise Refused(f"cannot apply {request['file']}: it would remove {fold(removed)}",
+                      hint="say --allow-remove if that is meant")
+    if not app.confirm(f"Apply this to {len(changes)} node{'s' if len(changes) > 1 else ''}?", yes):
+        return Answer(code=FAILED)
+    applied = app.head.post("/v1/inventory/apply", {**request, "digest": planned["digest"], "allow_remove": allow_remove})
+    if no_wait:
+        return Answer({**applied, "converged": None, "nodes": []}, f"revision {applied['revision']} is wanted now")
+    watch = Watch([n for n in applied["changed"] if n not in removed], converged)
+    out.say(f"revision {applied['revision']}; following {len(watch.names)} nodes, at most {timeout:.0f} s")
+    there = follow(app.head, watch, out, timeout)
+    document = {**applied, "converged": there, "nodes": [s.to_record() for s in watch.seen.values()]}
+    return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
 
 
-def _nothing(out: Output) -> int:
-    if out.json:
-        out.document({"revision": None, "changed": [], "converged": None, "nodes": []})
-    return OK
-
-
-def show_plan(out: Output, planned: Mapping[str, Any]) -> None:
+def _show_plan(out: Output, planned: Mapping[str, Any]) -> None:
     """The plan as a table; nodes with the same change and the same way are one row."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     plans = {p["node"]: p for p in planned["plans"]}

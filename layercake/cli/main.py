@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,22 +11,54 @@ from collections.abc import Sequence
 import click
 
 from layercake import __version__
-from layercake.cli import build, events, graph, head, image, inventory, node, power, roll
-from layercake.cli.app import BAD_INPUT, FAILED, OK, REFUSED, UNREACHABLE, App, json_option
-from layercake.cli.client import DEFAULT_SOCKET, Target
-from layercake.inventory.problems import InventoryErrors
+from layercake.cli.common.command import BAD_INPUT, FAILED, JSON, OK, REFUSED, UNREACHABLE, App
+from layercake.cli.common.target import DEFAULT_SOCKET, Target
 from layercake.kraken.errors import InputError, LayercakeError, Refused, Unreachable
 
 INTERRUPTED = 130
 _CODES: tuple[tuple[type[LayercakeError], int], ...] = ((InputError, BAD_INPUT), (Unreachable, UNREACHABLE), (Refused, REFUSED))
 
+COMMANDS = {
+    "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
+    "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
+}
+"""Each command and the file that it stands in, which is imported when the command is used and not before."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--socket", default=DEFAULT_SOCKET, show_default=True, envvar="LAYERCAKE_SOCKET", help="The head's socket.")
-@click.option("--url", default="", envvar="LAYERCAKE_URL", help="The head over the network: https://HOST:8443.")
-@click.option("--token-file", default="", envvar="LAYERCAKE_TOKEN_FILE", help="A file with the token for --url.")
-@click.option("--ca", default="", envvar="LAYERCAKE_CA", help="The head's CA certificate, for --url.")
-@json_option
+EPILOG = """\
+\b
+Environment:
+  LAYERCAKE_SOCKET      the head's socket, for its administrator on the same machine
+  LAYERCAKE_URL         the head over the network, https://HOST:8443
+  LAYERCAKE_TOKEN_FILE  a file with the token for it
+  LAYERCAKE_CA          the head's CA certificate, to check it by
+  LAYERCAKE_DATA        the head's data directory, for init and serve; /var/lib/layercake if not set
+
+\b
+Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem.
+The REST API describes itself at /v1/openapi.json.
+"""
+
+
+class _Commands(click.Group):
+    """The commands by COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(importlib.import_module(f"layercake.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        return found
+
+
+@click.group(cls=_Commands, epilog=EPILOG, context_settings={
+    "help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--socket", default=DEFAULT_SOCKET, show_default=True, envvar="LAYERCAKE_SOCKET", show_envvar=True,
+              help="The head's socket.")
+@click.option("--url", default="", envvar="LAYERCAKE_URL", show_envvar=True, help="The head over the network: https://HOST:8443.")
+@click.option("--token-file", default="", envvar="LAYERCAKE_TOKEN_FILE", show_envvar=True, help="A file with the token for --url.")
+@click.option("--ca", default="", envvar="LAYERCAKE_CA", show_envvar=True, help="The head's CA certificate, for --url.")
 @click.version_option(__version__, prog_name="layercake")
 @click.pass_obj
 def cli(app: App, socket: str, url: str, token_file: str, ca: str) -> None:
@@ -36,18 +69,13 @@ def cli(app: App, socket: str, url: str, token_file: str, ca: str) -> None:
     app.target = Target(socket, url, token_file, ca)
 
 
-for _command in (head.init, head.serve, head.status, inventory.plan, inventory.apply, node.node, image.image, roll.roll,
-                 power.power, events.events, graph.graph):
-    cli.add_command(_command)
-for _command in (build.build, build.diff, build.history):
-    image.image.add_command(_command)
-
+cli.params.append(JSON)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code. Errors that a person can make or meet are printed, without traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     app = App()
-    app.out.json = "--json" in given
+    app.out.json = "--json" in given[:given.index("--") if "--" in given else None]
     try:
         result = cli.main(given, prog_name="layercake", standalone_mode=False, obj=app)
         sys.stdout.flush()
@@ -74,16 +102,18 @@ def _usage(app: App, error: click.UsageError) -> int:
 
 
 def _fail(app: App, error: LayercakeError) -> int:
+    from layercake.inventory.problems import InventoryErrors
+
+    problems = error.problems if isinstance(error, InventoryErrors) else ()
     if app.out.json:
         document: dict[str, object] = {"error": error.message, "hint": error.hint}
-        if isinstance(error, InventoryErrors):
-            document["problems"] = [p.to_record() for p in error.problems]
+        if problems:
+            document["problems"] = [p.to_record() for p in problems]
         app.out.document(document)
     else:
         app.out.note(error.message)
-        if isinstance(error, InventoryErrors):
-            for problem in error.problems:
-                app.out.note(f"  {problem}")
+        for problem in problems:
+            app.out.note(f"  {problem}")
         if error.hint:
             app.out.note(f"hint: {error.hint}")
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

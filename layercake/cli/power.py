@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from layercake.cli.app import FAILED, OK, REFUSED, App, confirm_stop, json_option, pass_app, yes_option
-from layercake.cli.client import Client
-from layercake.cli.output import Column
+from layercake.cli.calls import perform
+from layercake.cli.common.command import FAILED, OK, REFUSED, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.output import Column
 
 _STATUS = (Column("NODE"), Column("POWER", styled=True), Column("DRIVER"), Column("ADDRESS"), Column("ERROR", flexible=True))
 _RESULT = (Column("NODE"), Column("ACCEPTED"), Column("WHY", flexible=True))
@@ -18,66 +18,59 @@ def power() -> None:
     """Power, by the nodes' BMCs. On and off change what is wanted of a node."""
 
 
-@power.command()
+@command(power)
 @click.argument("nodes", metavar="[RANGE]", default="@all")
-@json_option
-@pass_app
-def status(app: App, nodes: str) -> int:
+def status(app: App, nodes: str) -> Answer:
     """Ask the BMCs of RANGE (all if not given) now."""
-
-    async def action(head: Client) -> int:
-        answer = await head.get("/v1/power", range=nodes)
-        if app.out.json:
-            app.out.document(answer)
-        else:
-            rows = [[p["node"], p["power"], p["driver"] or "-", p["address"] or "-", p["error"] or ""] for p in answer["power"]]
-            app.out.table(_STATUS, rows, empty="no nodes")
-        return FAILED if any(p["error"] for p in answer["power"]) else OK
-
-    return app.run(action)
+    answer = app.head.get("/v1/power", range=nodes, timeout=POWER_S)
+    rows = [[p["node"], p["power"], p["driver"] or "-", p["address"] or "-", p["error"] or ""] for p in answer["power"]]
+    code = FAILED if any(p["error"] for p in answer["power"]) else OK
+    return Answer(answer, lambda out: out.table(_STATUS, rows, empty="no nodes"), code)
 
 
-def _change(app: App, nodes: str, what: str, force: bool, yes: bool) -> int:
-    async def action(head: Client) -> int:
-        if what != "on" and not await confirm_stop(app, head, nodes, f"Power {what}", yes):
-            return FAILED
-        answer = await head.post("/v1/power", {"range": nodes, "action": what, "force": force}, timeout=POWER_S)
-        results = answer["nodes"]
-        if app.out.json:
-            app.out.document(answer)
-        else:
-            app.out.table(_RESULT, [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in results])
-        return OK if all(r["accepted"] for r in results) else REFUSED
-
-    return app.run(action)
+@command(power)
+@nodes_argument
+def sensors(app: App, nodes: str) -> Answer:
+    """Read the sensors of the nodes of RANGE: temperatures, fans, voltages."""
+    return perform(app, "power.sensors", nodes, {})
 
 
-@power.command()
-@click.argument("nodes", metavar="RANGE")
-@json_option
-@pass_app
-def on(app: App, nodes: str) -> int:
+@command(power)
+@nodes_argument
+def log(app: App, nodes: str) -> Answer:
+    """Read the event logs that the BMCs of RANGE keep."""
+    return perform(app, "power.log", nodes, {})
+
+
+def _change(app: App, nodes: str, what: str, force: bool, yes: bool) -> Answer:
+    if what != "on" and not app.confirm_stop(nodes, f"Power {what}", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/power", {"range": nodes, "action": what, "force": force}, timeout=POWER_S)
+    rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]
+    code = OK if all(r["accepted"] for r in answer["nodes"]) else REFUSED
+    return Answer(answer, lambda out: out.table(_RESULT, rows), code)
+
+
+@command(power)
+@nodes_argument
+def on(app: App, nodes: str) -> Answer:
     """Want the nodes of RANGE up; they are powered on and booted."""
     return _change(app, nodes, "on", False, True)
 
 
-@power.command()
-@click.argument("nodes", metavar="RANGE")
+@command(power)
+@nodes_argument
 @click.option("--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop.")
 @yes_option
-@json_option
-@pass_app
-def off(app: App, nodes: str, force: bool, yes: bool) -> int:
+def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off."""
     return _change(app, nodes, "off", force, yes)
 
 
-@power.command()
-@click.argument("nodes", metavar="RANGE")
+@command(power)
+@nodes_argument
 @click.option("--force", is_flag=True, help="BUSY nodes too.")
 @yes_option
-@json_option
-@pass_app
-def cycle(app: App, nodes: str, force: bool, yes: bool) -> int:
+def cycle(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Power the nodes of RANGE off and on, and boot them anew."""
     return _change(app, nodes, "cycle", force, yes)

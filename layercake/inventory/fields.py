@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from layercake.moduleapi.fields import LABEL, Mistake, nearest, show, text
+from layercake.base.text import nearest, show
+from layercake.moduleapi.fields import LABEL, Mistake, text
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # As the image store has it; the inventory may not import the store.

@@ -17,14 +17,15 @@ from typing import Any
 
 import msgspec
 
+from layercake.base.text import nearest, show
 from layercake.inventory import fields, ranges, schema
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import Keys
 from layercake.inventory.schema import Inventory, Node
 from layercake.inventory.sections import Field, Reader, Section
+from layercake.inventory.source import read
 from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse
-from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Mistake, nearest, show
+from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.module import NodePart, Part
 
 TOP = ("defaults", "groups", "nodes")
@@ -51,16 +52,6 @@ def load(
         problems.add(root.mark, f"expected a mapping with {', '.join(TOP)}, found {describe(root)}")
     problems.raise_if_any()
     return Inventory(problems.file)
-
-
-def read(path: Path) -> str:
-    """The text of an inventory file. Raises InputError if that is not possible."""
-    try:
-        return path.read_bytes().decode()
-    except OSError as error:
-        raise InputError(f"cannot read inventory {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read inventory {path}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
 
 
 class _Loader:

@@ -1,7 +1,7 @@
 """Node ranges in ClusterShell's syntax: n[0-3,7], rack[1-2]n[01-16], @group, n[0-9]!n3.
 
 ClusterShell materialises a range when it parses it, so the size is worked out here first: `n[0-999999999]` in a
-request must not eat the head's memory.
+request must not eat the head's memory. ClusterShell is imported when it is needed: a command that folds no names starts faster.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
-
+from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import nearest, show
 
 MAX_NODES = 65536
 MAX_TEXT = 64 * 1024
@@ -43,7 +40,7 @@ def names_of(text: str) -> list[str]:
     _check(text)
     if "@" in text:
         raise BadRange(text, "a group has no place here", hint="write a name or a range (n[0-3])")
-    return _parse(text, RESOLVER_NOGROUP)
+    return _parse(text)
 
 
 def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]] | None = None) -> list[str]:
@@ -56,8 +53,7 @@ def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]
     for group in _GROUP.findall(text):
         if group not in members:
             raise BadRange(text, f"there is no group {show(group)}", hint=nearest(group, members))
-    resolver = GroupResolver(GroupSource("inventory", {g: ",".join(sorted(nodes)) for g, nodes in members.items()}))
-    names = _parse(text, resolver)
+    names = _parse(text, {group: ",".join(sorted(nodes)) for group, nodes in members.items()})
     valid = set(known)
     unknown = [name for name in names if name not in valid]
     if unknown:
@@ -71,10 +67,19 @@ def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]
 
 def fold(names: Iterable[str]) -> str:
     """The short form of a list of names: n0,n1,n2 -> n[0-2]."""
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
+    given = list(names)
+    if len(given) < 2:
+        return "".join(given)
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(given, resolver=RESOLVER_NOGROUP))
 
 
-def _parse(text: str, resolver: object) -> list[str]:
+def _parse(text: str, groups: Mapping[str, str] | None = None) -> list[str]:
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+    from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
+
+    resolver = RESOLVER_NOGROUP if groups is None else GroupResolver(GroupSource("inventory", groups))
     try:
         return [str(name) for name in NodeSet(text, resolver=resolver)]
     except (NodeSetException, GroupResolverError, ValueError) as error:

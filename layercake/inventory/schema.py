@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.base.secrets import SecretRef
 from layercake.inventory.problems import Problem
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import NodePart, Part
@@ -49,7 +50,8 @@ class Node:
             "state": self.state, "images": list(self.images), "groups": list(self.groups),
         }
         for part in self.parts.values():
-            data = msgspec.to_builtins(part)
+            secrets = {k: v.to_record() for k, v in msgspec.structs.asdict(part).items() if isinstance(v, SecretRef)}
+            data = msgspec.to_builtins(part) | secrets
             record |= {part.KEY: data} if part.KEY else data
         return record
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from layercake.base.text import nearest, show
 from layercake.inventory import fields
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import Keys, Rule
 from layercake.inventory.yaml_marks import Listing, Marked, Scalar, Table, describe, plain
-from layercake.moduleapi.fields import Mistake, nearest, show, text
+from layercake.moduleapi.fields import Mistake, text
 
 LISTS = ("images", "groups")
 

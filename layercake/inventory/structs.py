@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from layercake.base.text import nearest, show
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import rules_of
 from layercake.inventory.yaml_marks import Marked, Scalar, Table, describe, parse, plain
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Mistake, nearest, show
+from layercake.moduleapi.fields import Mistake
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -8,12 +8,13 @@ refused unless it is known to be harmless there.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from layercake.base.text import nearest, show
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """One label of a host name (RFC 1123), in lower case."""
@@ -52,22 +53,6 @@ def describe(value: object) -> str:
     if isinstance(value, int | float):
         return "a number"
     return "a list" if isinstance(value, list | tuple) else "a mapping" if isinstance(value, dict) else "text"
-
-
-def show(text: str, limit: int = 60) -> str:
-    """Hostile text made safe for a message: quoted, escaped, cut."""
-    return repr(text if len(text) <= limit else text[:limit] + "...")
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """A hint with the valid name closest to `name`; all of them when none is close and they are few."""
-    valid = sorted(set(choices))
-    close = difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.6) if len(name) < 100 else []
-    if close:
-        return f"did you mean {close[0]}?"
-    if not valid:
-        return ""
-    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
 
 
 def text(value: object) -> str:

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
+from layercake.base.secrets import SecretRef
 from layercake.kraken.errors import DeclarationError
 from layercake.kraken.events import EventKind
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Variable
-from layercake.moduleapi.secrets import SecretRef
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 

@@ -16,16 +16,16 @@ from layercake.api.messages import ImageRequest
 from imageapi.build.squash import squash
 from layercake.cli.main import main
 from layercake.kraken.errors import InputError
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 from tests.support.world import World
 
 pytestmark = pytest.mark.root
 
 
 @pytest.fixture
-def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHead]:
+def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[CannedApi]:
     folder = Path(tempfile.mkdtemp(prefix="lc"))
-    fake = FakeHead()
+    fake = CannedApi()
     fake.answers["GET /v1/status"] = (200, {})
     fake.answers["POST /v1/images"] = add
     fake.start(folder / "api.sock")
@@ -42,7 +42,7 @@ def add(_: object, body: Any) -> tuple[int, Any]:
     return 200, {"image": {"name": request.name, "container": request.container()}}
 
 
-def test_build_adds_the_image_as_it_wants_to_be_run(head: FakeHead, context: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_build_adds_the_image_as_it_wants_to_be_run(head: CannedApi, context: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "build", str(context), "web:1", "--build-arg", "COLOUR=red", "--env", "MORE=1"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("web:1: ") and "runs sh -c 'echo $GREETING'" in said.out
@@ -54,7 +54,7 @@ def test_build_adds_the_image_as_it_wants_to_be_run(head: FakeHead, context: Pat
     assert not Path(body["path"]).exists(), "what was built is in the store; nothing is left of it elsewhere"
 
 
-def test_a_container_file_says_more_and_its_mistakes_are_found(head: FakeHead, context: Path, tmp_path: Path) -> None:
+def test_a_container_file_says_more_and_its_mistakes_are_found(head: CannedApi, context: Path, tmp_path: Path) -> None:
     more = tmp_path / "web.yaml"
     more.write_text("health: {kind: http, port: 80}\nmounts: [{kind: bind, source: /data, target: /data}]\n")
     assert main(["image", "build", str(context), "web", "--container", str(more)]) == 0
@@ -78,11 +78,13 @@ def test_output_keeps_the_file_and_says_how_to_add_it(
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(f"add it: layercake image add web {out} --no-systemd --command ") and last.endswith("--workdir /app")
     assert main(["image", "build", str(context), "web", "--output", str(out), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert "packing" in said.err and len(said.err.splitlines()) > 2, "a build of many minutes is not silent"
     assert document["container"]["workdir"] == "/app" and document["digest"].startswith("blake2b:")
 
 
-def test_mistakes_are_found_before_anything_is_built(head: FakeHead, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_found_before_anything_is_built(head: CannedApi, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (context / "Dockerfile").write_text("FROM scratch\nBOGUS\n")
     assert main(["image", "build", str(context), "../web"]) == 2
     assert main(["image", "build", str(context), "web", "--command", "'"]) == 2

@@ -1,4 +1,4 @@
-"""A fake head on a Unix socket and a way to run the CLI against it."""
+"""A canned API on a Unix socket and a way to run the CLI against it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from layercake.cli import watch
+from layercake.cli.common import watch
 from layercake.cli.main import main
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def socket() -> Iterator[Path]:
 
 
 @pytest.fixture
-def head(socket: Path) -> Iterator[FakeHead]:
-    """A running fake head."""
-    fake = FakeHead()
+def head(socket: Path) -> Iterator[CannedApi]:
+    """A running canned API."""
+    fake = CannedApi()
     fake.start(socket)
     yield fake
     fake.stop()
@@ -49,8 +49,8 @@ def head(socket: Path) -> Iterator[FakeHead]:
 def run(socket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `layercake ...` against `socket`, without the waits that people need; `answer` is typed when it asks."""
     monkeypatch.setattr(watch, "STUCK_S", {"quarantined": 0.0, "blocked": 0.0})
-    monkeypatch.setattr(watch, "FAST_S", 0.0)
-    monkeypatch.setattr(watch, "SLOW_S", 0.01)
+    monkeypatch.setattr(watch, "GAP_S", 0.0)
+    monkeypatch.setattr(watch, "SHARE", 0)
     monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
     for name in ("LAYERCAKE_URL", "LAYERCAKE_TOKEN_FILE", "LAYERCAKE_CA"):
         monkeypatch.delenv(name, raising=False)

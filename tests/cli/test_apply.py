@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.fake_head import FakeHead, node_view, working
+from tests.cli.canned_api import CannedApi, node_view, working
 
 Run = Callable[..., Any]
 CHAIN = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
@@ -27,7 +27,7 @@ def plan_of(*changes: dict[str, Any], blocked: str | None = None) -> dict[str, A
 
 
 @pytest.fixture
-def rack(head: FakeHead, tmp_path: Path) -> str:
+def rack(head: CannedApi, tmp_path: Path) -> str:
     """An inventory file, and a head that plans to add two nodes for it."""
     head.answers["POST /v1/inventory/plan"] = (200, plan_of(added("n0"), added("n1")))
     head.answers["POST /v1/inventory/apply"] = (200, {"revision": 7, "changed": ["n0", "n1"]})
@@ -36,7 +36,7 @@ def rack(head: FakeHead, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: FakeHead, rack: str) -> None:
+def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: CannedApi, rack: str) -> None:
     result = run("plan", rack)
     assert result.code == 0
     assert result.out.splitlines() == [
@@ -47,7 +47,7 @@ def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: FakeHe
     assert not head.asked("POST /v1/inventory/apply")
 
 
-def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, head: FakeHead, rack: str) -> None:
+def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, head: CannedApi, rack: str) -> None:
     head.snapshots = [[working("n0"), working("n1")], [node_view("n0"), working("n1")], [node_view("n0"), node_view("n1")]]
     result = run("apply", rack, "--yes")
     assert result.code == 0, result.err
@@ -57,7 +57,7 @@ def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, h
     assert ("GET /v1/nodes", {"range": "n[0-1]"}, None) in head.requests
 
 
-def test_apply_with_json_is_one_document(run: Run, head: FakeHead, rack: str) -> None:
+def test_apply_with_json_is_one_document(run: Run, head: CannedApi, rack: str) -> None:
     head.snapshots = [[node_view("n0"), node_view("n1")]]
     result = run("apply", rack, "--yes", "--json")
     document = json.loads(result.out)
@@ -66,7 +66,7 @@ def test_apply_with_json_is_one_document(run: Run, head: FakeHead, rack: str) ->
     assert all(n["seconds"] >= 0 for n in document["nodes"])
 
 
-def test_apply_asks_and_no_means_nothing_happens(run: Run, head: FakeHead, rack: str) -> None:
+def test_apply_asks_and_no_means_nothing_happens(run: Run, head: CannedApi, rack: str) -> None:
     result = run("apply", rack, answer="n")
     assert result.code == 1
     assert "nothing was changed" in result.err
@@ -75,14 +75,14 @@ def test_apply_asks_and_no_means_nothing_happens(run: Run, head: FakeHead, rack:
     assert head.asked("POST /v1/inventory/apply")
 
 
-def test_apply_without_anyone_to_ask_is_exit_2(run: Run, head: FakeHead, rack: str) -> None:
+def test_apply_without_anyone_to_ask_is_exit_2(run: Run, head: CannedApi, rack: str) -> None:
     result = run("apply", rack)
     assert result.code == 2
     assert "--yes" in result.err
     assert not head.asked("POST /v1/inventory/apply")
 
 
-def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(run: Run, head: FakeHead, rack: str) -> None:
+def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(run: Run, head: CannedApi, rack: str) -> None:
     head.snapshots = [[node_view("n0"), node_view("n1", status="quarantined", status_text="boot-wait: never answered DHCP")]]
     result = run("apply", rack, "--yes")
     assert result.code == 1
@@ -90,14 +90,14 @@ def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(run: Run, head: F
     assert result.err == "1 of 2 nodes are not where they should be: n1\nhint: layercake node explain n1\n"
 
 
-def test_a_timeout_is_exit_1(run: Run, head: FakeHead, rack: str) -> None:
+def test_a_timeout_is_exit_1(run: Run, head: CannedApi, rack: str) -> None:
     head.snapshots = [[working("n0"), working("n1")]]
     result = run("apply", rack, "--yes", "--timeout", "0")
     assert result.code == 1
     assert "after 0 s: n[0-1]" in result.err
 
 
-def test_removal_needs_to_be_allowed(run: Run, head: FakeHead, rack: str) -> None:
+def test_removal_needs_to_be_allowed(run: Run, head: CannedApi, rack: str) -> None:
     gone = {"node": "n9", "action": "remove", "fields": {"ip": ["10.0.0.9", None]}}
     head.answers["POST /v1/inventory/plan"] = (200, plan_of(gone))
     head.answers["POST /v1/inventory/apply"] = (200, {"revision": 8, "changed": ["n9"]})
@@ -110,7 +110,7 @@ def test_removal_needs_to_be_allowed(run: Run, head: FakeHead, rack: str) -> Non
     assert head.asked("POST /v1/inventory/apply")[0]["allow_remove"] is True
 
 
-def test_a_node_that_is_removed_while_it_is_followed_is_gone(run: Run, head: FakeHead, rack: str) -> None:
+def test_a_node_that_is_removed_while_it_is_followed_is_gone(run: Run, head: CannedApi, rack: str) -> None:
     def nodes(request: Any, body: Any) -> tuple[int, Any]:
         if request.query.get("range"):
             return 400, {"error": "cannot use node range: there is no node n1", "hint": ""}
@@ -122,7 +122,7 @@ def test_a_node_that_is_removed_while_it_is_followed_is_gone(run: Run, head: Fak
     assert "no longer in the inventory" in result.out
 
 
-def test_nothing_to_change_is_ok_and_asks_nothing(run: Run, head: FakeHead, rack: str) -> None:
+def test_nothing_to_change_is_ok_and_asks_nothing(run: Run, head: CannedApi, rack: str) -> None:
     head.answers["POST /v1/inventory/plan"] = (200, plan_of())
     result = run("apply", rack)
     assert (result.code, result.out) == (0, "nothing to change\n")
@@ -130,7 +130,7 @@ def test_nothing_to_change_is_ok_and_asks_nothing(run: Run, head: FakeHead, rack
     assert not head.asked("POST /v1/inventory/apply")
 
 
-def test_every_mistake_is_printed_with_file_and_line(run: Run, head: FakeHead, rack: str) -> None:
+def test_every_mistake_is_printed_with_file_and_line(run: Run, head: CannedApi, rack: str) -> None:
     problems = [{"file": rack, "line": n, "column": 3, "message": f"mistake {n}", "hint": "did you mean bios?"} for n in (2, 5)]
     head.answers["POST /v1/inventory/plan"] = (422, {"error": "cannot use inventory", "hint": "", "problems": problems})
     result = run("apply", rack, "--yes")
@@ -141,7 +141,7 @@ def test_every_mistake_is_printed_with_file_and_line(run: Run, head: FakeHead, r
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_file_that_cannot_be_read_is_exit_2(run: Run, head: FakeHead, tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_exit_2(run: Run, head: CannedApi, tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "x.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_exit_2(run: Run, head: FakeHead, tmp_path
     assert not head.requests
 
 
-def test_a_change_shows_old_and_new_and_a_block_its_reason(run: Run, head: FakeHead, rack: str) -> None:
+def test_a_change_shows_old_and_new_and_a_block_its_reason(run: Run, head: CannedApi, rack: str) -> None:
     fields = {"images": [["debian"], ["alpine"]], "bmc.password": [{"file": "/a"}, {"env": "B"}]}
     change = {"node": "n0", "action": "change", "fields": fields}
     head.answers["POST /v1/inventory/plan"] = (200, plan_of(change, blocked="BUSY"))

@@ -15,7 +15,7 @@ import pytest
 from layercake.api.route import Route
 from layercake.api.table import routes as all_routes
 from layercake.head.operations import Operations
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 COMMANDS = [line.split() for line in """\
@@ -59,7 +59,7 @@ def routes() -> tuple[Route, ...]:
     return all_routes(cast(Operations, SimpleNamespace(head=SimpleNamespace(store=None))))
 
 
-def asked(run: Run, head: FakeHead, command: list[str], file: Path) -> list[tuple[str, Any, Any]]:
+def asked(run: Run, head: CannedApi, command: list[str], file: Path) -> list[tuple[str, Any, Any]]:
     planned = {"changes": [{"node": "n0", "action": "remove", "fields": {}}], "plans": [], "digest": "d"}
     head.answers["POST /v1/inventory/plan"] = (200, planned)
     file.write_text("nodes: {}\n")
@@ -69,7 +69,7 @@ def asked(run: Run, head: FakeHead, command: list[str], file: Path) -> list[tupl
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_request_fits_a_route(
-    run: Run, head: FakeHead, routes: tuple[Route, ...], command: list[str], tmp_path: Path
+    run: Run, head: CannedApi, routes: tuple[Route, ...], command: list[str], tmp_path: Path
 ) -> None:
     requests = asked(run, head, command, tmp_path / "rack.yaml")
     assert requests

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from layercake.cli.client import failure, quoted
-from layercake.kraken.errors import InputError, OperationFailed, Refused
-from tests.cli.fake_head import FakeHead
+from layercake.cli.common.client import failure, quoted
+from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 
@@ -61,7 +61,7 @@ def test_a_head_that_hangs_up_is_exit_3(run: Run, socket: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(400, 2), (404, 2), (422, 2), (401, 4), (403, 4), (409, 4), (500, 1), (502, 1)])
-def test_the_heads_errors_have_exit_codes(run: Run, head: FakeHead, status: int, code: int) -> None:
+def test_the_heads_errors_have_exit_codes(run: Run, head: CannedApi, status: int, code: int) -> None:
     head.answers["GET /v1/status"] = (status, {"error": "cannot do it: because", "hint": "try this"})
     result = run("status")
     assert (result.code, result.out, result.err) == (code, "", "cannot do it: because\nhint: try this\n")
@@ -71,7 +71,7 @@ def test_the_heads_errors_have_exit_codes(run: Run, head: FakeHead, status: int,
 
 
 @pytest.mark.parametrize("answer", [(502, "<html>Bad gateway</html>"), (200, "<html>hello</html>"), (302, ""), (500, "[]")])
-def test_an_answer_that_is_not_the_heads_is_exit_1(run: Run, head: FakeHead, answer: tuple[int, str]) -> None:
+def test_an_answer_that_is_not_the_heads_is_exit_1(run: Run, head: CannedApi, answer: tuple[int, str]) -> None:
     head.answers["GET /v1/status"] = answer
     result = run("status")
     assert result.code == 1
@@ -82,7 +82,7 @@ def test_an_answer_that_is_not_the_heads_is_exit_1(run: Run, head: FakeHead, ans
     ["nod", "list"], ["node"], ["node", "clear"], ["power", "off"], ["power", "cycle"], ["node", "off"], ["image", "roll", "n0"],
     ["events", "--limit", "0"], ["apply"], ["graph", "--format", "png"], [],
 ])
-def test_wrong_usage_is_exit_2_and_asks_nothing(run: Run, head: FakeHead, arguments: list[str]) -> None:
+def test_wrong_usage_is_exit_2_and_asks_nothing(run: Run, head: CannedApi, arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.code == 2
     assert "Usage:" in result.err + result.out
@@ -96,7 +96,7 @@ def test_wrong_usage_with_json_is_json(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["../status", "n0/explain", "", "n0?x=1", "a b", "..", "é", "n0%2f"])
-def test_a_name_cannot_reach_another_route(run: Run, head: FakeHead, name: str) -> None:
+def test_a_name_cannot_reach_another_route(run: Run, head: CannedApi, name: str) -> None:
     assert run("node", "show", name).code == 2
     assert run("image", "remove", name, "--yes").code == 2
     assert not head.requests
@@ -104,15 +104,16 @@ def test_a_name_cannot_reach_another_route(run: Run, head: FakeHead, name: str) 
         quoted(name)
 
 
-def test_interruption_is_exit_130(run: Run, head: FakeHead, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_is_exit_130(run: Run, head: CannedApi, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("layercake.cli.app.asyncio.run", lambda coroutine: (coroutine.close(), interrupted()))
+    monkeypatch.setattr("layercake.cli.common.client.Client.get", interrupted)
     assert run("status").code == 130
 
 
 def test_failures_are_the_right_errors() -> None:
     assert type(failure(403, b'{"error": "x"}')) is Refused
     assert type(failure(400, b'{"error": "x", "hint": null}')) is InputError
+    assert type(failure(404, b'{"error": "x"}')) is NotFound
     assert type(failure(500, b"")) is OperationFailed

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from layercake.cli.client import Client, Target
-from layercake.cli.events import Follower
-from layercake.cli.output import Output
+from layercake.cli.common import follow
+from layercake.cli.common.command import App
+from layercake.cli.common.target import Target
 from layercake.kraken.errors import Unreachable
-from tests.cli.fake_head import FakeHead, event
+from tests.cli.canned_api import CannedApi, event
 
 
 def heed_interrupts() -> None:
@@ -24,7 +24,7 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_follow_shows_past_and_present_once_and_ends_on_interrupt(head: FakeHead, socket: Path) -> None:
+def test_follow_shows_past_and_present_once_and_ends_on_interrupt(head: CannedApi, socket: Path) -> None:
     head.answers["GET /v1/events"] = (200, {"events": [event(1), event(2)]})
     head.batches = [[event(2), event(3)], [event(4)]]
     command = [sys.executable, "-m", "layercake.cli.main", "events", "--follow", "--json", "--node", "n0"]
@@ -43,34 +43,35 @@ def test_follow_shows_past_and_present_once_and_ends_on_interrupt(head: FakeHead
 
 
 async def test_a_head_that_is_not_there_at_the_start_is_an_error(socket: Path) -> None:
-    async with Client(Target(str(socket))) as client:
-        with pytest.raises(Unreachable):
-            await Follower(Output(), "", "", 10).run(client, None)
+    with pytest.raises(Unreachable):
+        await follower(socket, []).run(None)
 
 
-async def test_a_head_that_comes_back_is_followed_on_without_repeats(
-    socket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("layercake.cli.events.RETRY_S", 0.01)
-    first = FakeHead()
-    first.answers["GET /v1/events"] = (200, {"events": [event(1, "one")]})
+async def test_a_head_that_comes_back_is_followed_on_without_repeats(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "RETRY_S", 0.01)
+    first = CannedApi()
+    first.answers["GET /v1/events"] = (200, {"events": [event(1)]})
     first.start(socket)
-    async with Client(Target(str(socket))) as client:
-        task = asyncio.create_task(Follower(Output(), "", "", 10).run(client, None))
-        seen = ""
-        while "one" not in seen:
-            await asyncio.sleep(0.01)
-            seen += capsys.readouterr().out
-        await asyncio.to_thread(first.stop)
-        second = FakeHead()
-        second.answers["GET /v1/events"] = (200, {"events": [event(1, "one"), event(2, "two")]})
-        second.start(socket)
-        while "two" not in seen:
-            await asyncio.sleep(0.01)
-            seen += capsys.readouterr().out
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.to_thread(second.stop)
-    assert seen.count("one") == 1
+    seen: list[int] = []
+    task = asyncio.create_task(follower(socket, seen).run(None))
+    while seen != [1]:
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(first.stop)
+    second = CannedApi()
+    second.answers["GET /v1/events"] = (200, {"events": [event(1), event(2)]})
+    second.start(socket)
+    while len(seen) < 2:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(second.stop)
+    assert seen == [1, 2]
     assert second.requests[-1][1].get("since") == "1"
+
+
+def follower(socket: Path, seen: list[int]) -> follow.Follower:
+    """Follows the head at a socket; the ids of the events go to `seen`."""
+    app = App()
+    app.target = Target(str(socket))
+    return follow.Follower(app, lambda event: seen.append(event["id"]), 10)

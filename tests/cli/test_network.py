@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 
@@ -53,24 +53,24 @@ def token(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def network(ca: Path) -> Iterator[FakeHead]:
+def network(ca: Path) -> Iterator[CannedApi]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(ca)
-    fake = FakeHead()
+    fake = CannedApi()
     fake.start(tls=context)
     fake.answers["GET /v1/images"] = (200, {"images": []})
     yield fake
     fake.stop()
 
 
-def test_the_token_goes_out_over_checked_tls(run: Run, network: FakeHead, ca: Path, token: Path) -> None:
+def test_the_token_goes_out_over_checked_tls(run: Run, network: CannedApi, ca: Path, token: Path) -> None:
     result = run("--url", f"https://127.0.0.1:{network.port}", "--ca", str(ca), "--token-file", str(token), "image", "list")
     assert result.code == 0, result.err
     assert network.headers[-1]["Authorization"] == "Bearer s3cret"
 
 
 def test_an_untrusted_certificate_is_exit_3_and_the_token_stays_here(
-    run: Run, network: FakeHead, tmp_path: Path, token: Path
+    run: Run, network: CannedApi, tmp_path: Path, token: Path
 ) -> None:
     other = certificate(tmp_path, "other")
     for arguments in (["--ca", str(other)], []):
@@ -80,11 +80,18 @@ def test_an_untrusted_certificate_is_exit_3_and_the_token_stays_here(
     assert not network.requests
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:8443", "https://", "ftp://x"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:8443", "https://", "ftp://x", "https://h:99999", "https://h:x", "https://[::1"])
 def test_a_url_that_is_not_https_is_exit_2(run: Run, token: Path, url: str) -> None:
     result = run("--url", url, "--token-file", str(token), "image", "list")
     assert result.code == 2
     assert "https://HOST:PORT" in result.err
+
+
+@pytest.mark.parametrize("host", ["a b", "x" * 70 + ".invalid", "127.0.0.1:1"])
+def test_a_host_that_is_not_there_is_exit_3(run: Run, token: Path, host: str) -> None:
+    result = run("--url", f"https://{host}", "--token-file", str(token), "image", "list")
+    assert result.code == 3
+    assert "cannot reach the head at https://" in result.err
 
 
 def test_a_missing_token_or_ca_is_exit_2(run: Run, token: Path, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.fake_head import FakeHead, event, node_view, working
+from tests.cli.canned_api import CannedApi, event, node_view, working
 
 Run = Callable[..., Any]
 
 
 @pytest.fixture
-def full(head: FakeHead) -> FakeHead:
+def full(head: CannedApi) -> CannedApi:
     """A head that answers everything."""
     image = {"name": "debian", "digest": "blake2b:0123456789abcdef", "size": 123_456_789, "created": 1700000000.0,
              "used_by": ["n0", "n1"], "container": {"systemd": True}, "history": []}
@@ -65,7 +65,7 @@ COMMANDS = [line.split() for line in """\
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_speaks_json_and_text(run: Run, full: FakeHead, command: list[str]) -> None:
+def test_every_command_speaks_json_and_text(run: Run, full: CannedApi, command: list[str]) -> None:
     result = run(*command, "--json")
     assert (result.code, result.err) == (0, "")
     assert isinstance(json.loads(result.out), dict)
@@ -75,7 +75,7 @@ def test_every_command_speaks_json_and_text(run: Run, full: FakeHead, command: l
     assert result.out and not any(line != line.rstrip() for line in result.out.splitlines())
 
 
-def test_node_list_is_one_line_per_node_that_is_not_cut(run: Run, full: FakeHead) -> None:
+def test_node_list_is_one_line_per_node_that_is_not_cut(run: Run, full: CannedApi) -> None:
     full.snapshots = [[node_view("n0"), node_view("n1", status="quarantined", status_text="x" * 300)]]
     lines = run("node", "list").out.splitlines()
     assert lines[0].split() == ["NAME", "STATUS", "POWER", "BOOT", "RUN", "IMAGE", "BUSY", "IMAGES", "IP", "SEEN", "DETAIL"]
@@ -83,14 +83,14 @@ def test_node_list_is_one_line_per_node_that_is_not_cut(run: Run, full: FakeHead
     assert len(lines) == 3 and lines[2].endswith("x" * 300)
 
 
-def test_node_list_sends_the_range_and_an_empty_head_says_so(run: Run, full: FakeHead) -> None:
+def test_node_list_sends_the_range_and_an_empty_head_says_so(run: Run, full: CannedApi) -> None:
     run("node", "list", "n[0-1]")
     assert full.requests[-1] == ("GET /v1/nodes", {"range": "n[0-1]"}, None)
     full.snapshots = [[]]
     assert "no nodes" in run("node", "list").out
 
 
-def test_a_roll_under_way_shows_both_images(run: Run, full: FakeHead) -> None:
+def test_a_roll_under_way_shows_both_images(run: Run, full: CannedApi) -> None:
     def images(*pair: str) -> dict[str, Any]:
         running, wanted = ([dict(zip(("name", "digest"), text.split("@"), strict=True))] for text in pair)
         return {"running": running, "wanted": wanted}
@@ -104,13 +104,29 @@ def test_a_roll_under_way_shows_both_images(run: Run, full: FakeHead) -> None:
     assert "debian@aa -> debian@bb" in lines[2]
 
 
-def test_node_show_has_facts_and_the_last_events(run: Run, full: FakeHead) -> None:
+def test_node_show_has_facts_and_the_last_events(run: Run, full: CannedApi) -> None:
     out = run("node", "show", "n0", "--history", "2").out
     assert "bmc        ipmi 10.1.0.1" in out
     assert "event 30" in out and "event 29" in out and "event 28" not in out
 
 
-def test_control_characters_from_a_node_never_reach_the_terminal(run: Run, full: FakeHead) -> None:
+def test_node_show_with_json_has_as_many_events_as_asked_for(run: Run, full: CannedApi) -> None:
+    def shown(*options: str) -> list[str]:
+        return [e["text"] for e in json.loads(run("node", "show", "n0", "--json", *options).out)["history"]]
+
+    assert shown("--history", "2") == ["event 29", "event 30"]
+    assert shown("--history", "0") == []
+    assert len(shown()) == 20
+
+
+def test_the_columns_of_node_list_are_the_heads_variables(run: Run, full: CannedApi) -> None:
+    full.answers["GET /v1/nodes"] = (200, {"variables": ["power", "gpu"], "nodes": [node_view(state={"power": "ON", "gpu": "X"})]})
+    lines = run("node", "list").out.splitlines()
+    assert lines[0].split()[:5] == ["NAME", "STATUS", "POWER", "GPU", "IMAGES"]
+    assert lines[1].split()[:5] == ["n0", "converged", "ON", "X", "debian"]
+
+
+def test_control_characters_from_a_node_never_reach_the_terminal(run: Run, full: CannedApi) -> None:
     full.answers["GET /v1/events"] = (200, {"events": [event(1, "a\x1b]0;owned\x07b\nforged line [red]x[/red]")]})
     out = run("events").out
     assert "\x1b" not in out and "\x07" not in out
@@ -118,7 +134,7 @@ def test_control_characters_from_a_node_never_reach_the_terminal(run: Run, full:
     assert "[red]x[/red]" in out
 
 
-def test_running_nodes_are_not_stopped_unasked(run: Run, full: FakeHead) -> None:
+def test_running_nodes_are_not_stopped_unasked(run: Run, full: CannedApi) -> None:
     for command in (["power", "off", "n[0-1]"], ["power", "cycle", "n[0-1]"], ["node", "off", "n[0-1]"]):
         assert run(*command, answer="n").code == 1
         assert run(*command).code == 2
@@ -127,20 +143,20 @@ def test_running_nodes_are_not_stopped_unasked(run: Run, full: FakeHead) -> None
     assert full.asked("POST /v1/power") == [{"range": "n[0-1]", "action": "cycle", "force": True}]
 
 
-def test_nodes_that_run_nothing_are_switched_off_without_a_question(run: Run, full: FakeHead) -> None:
+def test_nodes_that_run_nothing_are_switched_off_without_a_question(run: Run, full: CannedApi) -> None:
     full.snapshots = [[working("n1")]]
     assert run("power", "off", "n1").code == 0
     assert full.asked("POST /v1/power") == [{"range": "n1", "action": "off", "force": False}]
 
 
-def test_a_power_request_that_is_not_accepted_is_exit_4(run: Run, full: FakeHead) -> None:
+def test_a_power_request_that_is_not_accepted_is_exit_4(run: Run, full: CannedApi) -> None:
     full.answers["POST /v1/power"] = (200, {"nodes": [{"node": "n0", "accepted": False, "why": "BUSY"}]})
     result = run("power", "off", "n0", "--yes")
     assert result.code == 4
     assert "BUSY" in result.out
 
 
-def test_a_bmc_that_does_not_answer_is_exit_1_and_shown(run: Run, full: FakeHead) -> None:
+def test_a_bmc_that_does_not_answer_is_exit_1_and_shown(run: Run, full: CannedApi) -> None:
     full.answers["GET /v1/power"] = (200, {"power": [{"node": "n0", "power": "UNKNOWN", "driver": "ipmi", "address": "10.1.0.1",
                                                      "error": "cannot reach the BMC: no answer"}]})
     result = run("power", "status", "n0")
@@ -149,13 +165,13 @@ def test_a_bmc_that_does_not_answer_is_exit_1_and_shown(run: Run, full: FakeHead
     assert full.requests[-1] == ("GET /v1/power", {"range": "n0"}, None)
 
 
-def test_power_status_without_a_range_asks_for_all(run: Run, full: FakeHead) -> None:
+def test_power_status_without_a_range_asks_for_all(run: Run, full: CannedApi) -> None:
     run("power", "status")
     assert full.requests[-1] == ("GET /v1/power", {"range": "@all"}, None)
 
 
 def test_image_add_sends_an_absolute_path_and_the_container(
-    run: Run, full: FakeHead, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, full: CannedApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["--no-systemd", "--command", "/bin/sh -c 'sleep 1'", "--env", "A=b=c", "--restart", "never"]
@@ -167,18 +183,18 @@ def test_image_add_sends_an_absolute_path_and_the_container(
 
 
 @pytest.mark.parametrize("option", [["--env", "A"], ["--env", "=x"], ["--command", "'"], ["--command", ""]])
-def test_image_add_refuses_bad_options(run: Run, full: FakeHead, option: list[str]) -> None:
+def test_image_add_refuses_bad_options(run: Run, full: CannedApi, option: list[str]) -> None:
     assert run("image", "add", "app", "a.sqsh", *option).code == 2
     assert not full.requests
 
 
-def test_image_list_is_readable(run: Run, full: FakeHead) -> None:
+def test_image_list_is_readable(run: Run, full: CannedApi) -> None:
     line = run("image", "list").out.splitlines()[1]
     assert line.split()[:4] == ["debian", "0123456789ab", "123", "MB"]
     assert line.endswith("n[0-1]")
 
 
-def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: FakeHead) -> None:
+def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: CannedApi) -> None:
     new = {"name": "debian", "digest": "blake2b:bbbb"}
     old = {"name": "debian", "digest": "blake2b:aaaa"}
     full.snapshots = [
@@ -195,7 +211,7 @@ def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: F
     assert full.asked("POST /v1/images/roll") == [{"range": "n0", "image": "debian", "replace": None}]
 
 
-def test_a_roll_that_fails_is_exit_1(run: Run, full: FakeHead) -> None:
+def test_a_roll_that_fails_is_exit_1(run: Run, full: CannedApi) -> None:
     broken = {"wanted": [{"name": "bad", "digest": "x"}], "running": []}
     full.snapshots = [[node_view(images=broken, status="quarantined", status_text="the node has given up on its images")]]
     result = run("image", "roll", "n0", "bad")
@@ -203,20 +219,20 @@ def test_a_roll_that_fails_is_exit_1(run: Run, full: FakeHead) -> None:
     assert "given up" in result.out and "layercake node explain n0" in result.err
 
 
-def test_a_roll_does_not_wait_for_nodes_that_are_wanted_off(run: Run, full: FakeHead) -> None:
-    full.snapshots = [[node_view(goal={"power": "OFF"}, state={"power": "OFF"})]]
+def test_a_roll_does_not_wait_for_nodes_that_are_wanted_off(run: Run, full: CannedApi) -> None:
+    full.snapshots = [[node_view(wanted="off", goal={"power": "OFF"}, state={"power": "OFF"})]]
     result = run("image", "roll", "n0", "debian")
     assert result.code == 0
     assert "n0: wanted off" in result.err
 
 
-def test_graph_goes_to_a_file(run: Run, full: FakeHead, tmp_path: Path) -> None:
+def test_graph_goes_to_a_file(run: Run, full: CannedApi, tmp_path: Path) -> None:
     target = tmp_path / "g.dot"
     assert run("graph", "--output", str(target)).code == 0
     assert target.read_text() == "digraph { a -> b }\n"
     assert run("graph", "--output", str(tmp_path / "no" / "g.dot")).code == 2
 
 
-def test_events_pass_the_filters_on(run: Run, full: FakeHead) -> None:
+def test_events_pass_the_filters_on(run: Run, full: CannedApi) -> None:
     run("events", "--node", "n0", "--kind", "boot", "--since", "5", "--limit", "7")
     assert full.requests[-1] == ("GET /v1/events", {"node": "n0", "kind": "boot", "since": "5", "limit": "7"}, None)

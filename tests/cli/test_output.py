@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-import io
+import os
+import shutil
 
 import pytest
-from rich.console import Console
 
-from layercake.cli.output import Column, Output, build, clean, seconds, short, size
+from layercake.cli.common.output import Column, Output, clean, seconds, short, size, width
 
 COLUMNS = (Column("NODE"), Column("STATUS", styled=True), Column("DETAIL", flexible=True))
 ROWS = [["n0", "quarantined", "d" * 200]]
 
 
-def drawn(width: int, *, color: bool = False) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None)
-    console.print(build(COLUMNS, ROWS, width))
-    text = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO from above
-    return [line.rstrip() for line in text.splitlines()]
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Output:
+    """A terminal without colours, 40 columns wide."""
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    out = Output()
+    out.terminal = True
+    return out
 
 
-def test_a_narrow_terminal_cuts_the_flexible_column_only() -> None:
-    lines = drawn(40)
+def test_a_narrow_terminal_cuts_the_flexible_column_only(terminal: Output) -> None:
+    lines = terminal.table_lines(COLUMNS, ROWS)
     assert len(lines) == 2
     assert lines[1].startswith("n0    quarantined  ddd") and lines[1].endswith("…")
-    assert len(lines[1]) <= 40
+    assert len(lines[1]) == 40
 
 
-def test_status_words_are_coloured_on_a_terminal() -> None:
-    assert "\x1b[1;31mquarantined" in "".join(drawn(80, color=True))
+def test_wide_characters_take_two_columns_and_combining_ones_none(terminal: Output) -> None:
+    assert (width("abc"), width("机架"), width("e\u0301")) == (3, 4, 1)
+    lines = terminal.table_lines((Column("A"), Column("B", right=True), Column("C", flexible=True)),
+                                 [["机架", 1, "x"], ["rack", 22, "架" * 40]])
+    assert lines[:2] == ["A      B  C", "机架   1  x"]
+    assert width(lines[2]) in (39, 40) and lines[2].endswith("架…")
+
+
+def test_status_words_are_coloured_on_a_terminal(terminal: Output) -> None:
+    terminal.colour = True
+    lines = terminal.table_lines(COLUMNS, ROWS)
+    assert "\x1b[1;31mquarantined\x1b[0m  ddd" in lines[1]
+    assert lines[0].startswith("\x1b[1mNODE")
 
 
 def test_a_pipe_gets_whole_lines_without_colours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from layercake.cli import roll
-from tests.cli.fake_head import FakeHead
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 
@@ -24,8 +23,7 @@ def view(state: str = "rolling", **parts: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def rolls(head: FakeHead, monkeypatch: pytest.MonkeyPatch) -> FakeHead:
-    monkeypatch.setattr(roll, "POLL_S", 0.0)
+def rolls(head: CannedApi) -> CannedApi:
     views = [view("staging", batch=0, counts={"staging": 4}), view(), view("done", counts={"done": 4}, ended=1700000009.0)]
 
     def show(request: Any, body: Any) -> tuple[int, Any]:
@@ -39,7 +37,7 @@ def rolls(head: FakeHead, monkeypatch: pytest.MonkeyPatch) -> FakeHead:
     return head
 
 
-def test_a_roll_in_batches_is_asked_for_and_followed(rolls: FakeHead, run: Run) -> None:
+def test_a_roll_in_batches_is_asked_for_and_followed(rolls: CannedApi, run: Run) -> None:
     found = run("image", "roll", "@all", "web", "--batch", "10%", "--canary", "1", "--health-timeout", "3")
     assert found.code == 0, found.err
     (asked,) = rolls.asked("POST /v1/rolls")
@@ -52,13 +50,13 @@ def test_a_roll_in_batches_is_asked_for_and_followed(rolls: FakeHead, run: Run) 
     assert not rolls.asked("POST /v1/images/roll")
 
 
-def test_a_roll_with_no_option_goes_at_once_as_ever(rolls: FakeHead, run: Run) -> None:
+def test_a_roll_with_no_option_goes_at_once_as_ever(rolls: CannedApi, run: Run) -> None:
     rolls.answers["POST /v1/images/roll"] = (200, {"nodes": ["n0"]})
     assert run("image", "roll", "n0", "debian").code == 0
     assert not rolls.asked("POST /v1/rolls")
 
 
-def test_a_failed_roll_says_why_and_fails(rolls: FakeHead, run: Run) -> None:
+def test_a_failed_roll_says_why_and_fails(rolls: CannedApi, run: Run) -> None:
     nodes = [{"name": "n3", "state": "rolled back", "batch": 2, "stage": "all", "reason": "image FATAL after the switch",
               "trouble": "image web: exit status 7\n\x1b[31mlast words"}]
     failed = view("failed", reason="batch 2: n3 image FATAL", counts={"done": 2, "rolled back": 2}, nodes=nodes)
@@ -73,9 +71,11 @@ def test_a_failed_roll_says_why_and_fails(rolls: FakeHead, run: Run) -> None:
     assert (as_json.code, json.loads(as_json.out)["roll"]["state"]) == (1, "failed")
 
 
-def test_orders_go_to_the_only_roll_under_way(rolls: FakeHead, run: Run) -> None:
+def test_orders_go_to_the_only_roll_under_way(rolls: CannedApi, run: Run) -> None:
     found = run("roll", "pause")
     assert (found.code, "paused by ann" in found.out) == (0, True)
+    rolls.answers["POST /v1/rolls/3/pause"] = (200, {"roll": view("paused", reason="a\nforged line")})
+    assert len(run("roll", "pause").out.splitlines()) == 1
     rolls.answers["GET /v1/rolls"] = (200, {"rolls": [view(), view(id=4)]})
     assert run("roll", "pause").code == 2
     rolls.answers["GET /v1/rolls"] = (200, {"rolls": []})
@@ -84,7 +84,7 @@ def test_orders_go_to_the_only_roll_under_way(rolls: FakeHead, run: Run) -> None
     assert run("roll", "resume", "3").code == 4
 
 
-def test_status_lists_and_shows(rolls: FakeHead, run: Run) -> None:
+def test_status_lists_and_shows(rolls: CannedApi, run: Run) -> None:
     listed = run("roll", "status")
     assert listed.code == 0
     assert [line.split()[:2] for line in listed.out.splitlines()[1:]] == [["3", "rolling"], ["2", "done"]]
@@ -93,5 +93,5 @@ def test_status_lists_and_shows(rolls: FakeHead, run: Run) -> None:
     assert run("roll", "status", "9").code == 2
 
 
-def test_empty_stages_are_refused(rolls: FakeHead, run: Run) -> None:
+def test_empty_stages_are_refused(rolls: CannedApi, run: Run) -> None:
     assert run("image", "roll", "@all", "web", "--stages", "test,,all").code == 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from layercake.cli.watch import Watch, converged, rolled
-from tests.cli.fake_head import node_view, working
+from layercake.cli.common.watch import Watch, converged, rolled
+from tests.cli.canned_api import node_view, working
 
 
 def test_converged_needs_the_state_to_agree_with_the_goal() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from layercake.inventory.diff import Action, Change, describe, diff
+from layercake.inventory.changes import Action, Change, describe
+from layercake.inventory.diff import diff
 from layercake.inventory.schema import Node
 from tests.support.inventory import load
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from imageapi.spec.names import NAME
+from layercake.base.secrets import SecretRef
 from layercake.head.modules import standard
 from layercake.inventory.fields import _IMAGE
 from layercake.inventory.schema import Node, groups_of, node_id
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.secrets import SecretRef
 from powerman.inventory import Bmc
 from pxe.inventory import Boot
 from tests.support.inventory import bmc_of, load

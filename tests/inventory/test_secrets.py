@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from layercake.base.secrets import Secret, SecretRef, resolve
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.secrets import Secret, SecretRef, resolve
 
 
 def test_a_secret_never_shows_itself() -> None:
@@ -70,5 +70,5 @@ def test_a_reference_is_exactly_one_of_the_two() -> None:
         with pytest.raises(InputError):
             msgspec.convert(record, SecretRef)
     ref = SecretRef(env="A")
-    assert msgspec.to_builtins(ref) == {"env": "A"}
-    assert msgspec.convert(msgspec.to_builtins(ref), SecretRef) == ref
+    assert ref.to_record() == {"env": "A"}
+    assert msgspec.convert(ref.to_record(), SecretRef) == ref

@@ -18,12 +18,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from layercake.base.text import nearest
 from layercake.inventory import structs
 from layercake.kraken.errors import DeclarationError, InputError
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.mutation import Mutation, declare
 from layercake.kraken.variables import UNKNOWN, Variable
-from layercake.moduleapi.fields import Mistake, nearest
+from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.module import Call, Goals, Module, NodeFacts, NodeRequest, NoRequest, Reveal, Role
 
 GROUP = "layercake.modules"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from layercake.base.clock import Clock
+from layercake.base.secrets import SecretRef, resolve
 from layercake.head import events
 from layercake.head.agents.sync import Loss, Sync
 from layercake.head.hosting.dispatch import Dispatcher
@@ -20,7 +21,6 @@ from layercake.kraken.errors import LayercakeError, Refused
 from layercake.kraken.events import Bearing
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module
-from layercake.moduleapi.secrets import SecretRef, resolve
 
 STEP_EXTENDS_S = 60.0
 """A boot that gets on is given so long from its last step."""

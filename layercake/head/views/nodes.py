@@ -63,6 +63,7 @@ def node_view(record: Record, now: float, table: Table) -> dict[str, Any]:
     active = record.machine.active
     return {
         "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
+        "wanted": record.node.state, "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
         "status": status.value, "status_text": text,
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
         "containers": list(record.containers) if record.value("run") == "SYNC" else [],

@@ -9,9 +9,8 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from layercake.kraken.errors import InputError
 
@@ -49,7 +48,8 @@ class Secret:
         raise TypeError("a Secret is not pickled")
 
 
-class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class SecretRef:
     """Where a secret is: exactly one of an absolute path or the name of a variable in the head's environment."""
 
     file: str | None = None
@@ -61,6 +61,10 @@ class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return f"file {self.file}" if self.file is not None else f"environment variable {self.env}"
+
+    def to_record(self) -> dict[str, str]:
+        """{"file": PATH} or {"env": NAME}."""
+        return {"file": self.file} if self.file is not None else {"env": self.env or ""}
 
 
 def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: Callable[[str], None] | None = None) -> Secret:

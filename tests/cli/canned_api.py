@@ -1,4 +1,4 @@
-"""A small head for tests of the CLI: aiohttp on a Unix socket (or TLS), in a thread, answering what it is told to."""
+"""The head's API out of a can, for tests of the CLI: on a Unix socket (or TLS), in a thread, it answers what it is told to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def node_view(name: str = "n0", **parts: Any) -> dict[str, Any]:
     view: dict[str, Any] = {
         "name": name, "id": f"id-{name}", "state": {"power": "ON", "boot": "INIT", "run": "SYNC", "image": "ACTIVE",
                                                    "busy": "FREE"},
-        "goal": {"power": "ON", "run": "SYNC", "image": "ACTIVE"}, "status": "converged", "status_text": "",
+        "goal": {"power": "ON", "run": "SYNC", "image": "ACTIVE"}, "wanted": "up", "in_use": True, "status": "converged",
+        "status_text": "",
         "images": {"wanted": [DEBIAN], "running": [DEBIAN]},
         "ip": "10.0.0.1", "macs": ["52:54:00:00:00:01"], "firmware": "bios", "bmc": {"driver": "ipmi", "address": "10.1.0.1"},
         "last_seen_s": 0.4, "active": None, "since_s": 12.0, "revision": 3,
@@ -36,7 +37,7 @@ def working(name: str = "n0") -> dict[str, Any]:
     """A node that boots."""
     return node_view(
         name, state={"power": "ON", "boot": "WAIT", "run": "UNKNOWN", "image": "UNKNOWN", "busy": "UNKNOWN"}, status="working",
-        status_text="boot-wait, 12 s", images={"wanted": [DEBIAN], "running": []},
+        in_use=False, status_text="boot-wait, 12 s", images={"wanted": [DEBIAN], "running": []},
         active={"mutation": "boot-wait", "attempt": 1, "seconds": 12.0, "deadline_s": 168.0}, last_seen_s=None,
     )
 
@@ -47,7 +48,7 @@ def event(number: int, text: str = "on", **parts: Any) -> dict[str, Any]:
             "data": {}, **parts}
 
 
-class FakeHead:
+class CannedApi:
     """`answers` maps "GET /v1/..." to (status, JSON) or to a function of request and body; `requests` keeps what was asked.
     `snapshots` are the successive answers to GET /v1/nodes, the last one stays. `batches` go out on the WebSocket."""
 

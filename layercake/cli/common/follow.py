@@ -1,0 +1,78 @@
+"""Following the head's events. The one place of the client that needs aiohttp, whose import takes longer than most commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NoReturn
+
+import aiohttp
+
+from layercake.cli.common.client import Query, encoded, unreachable
+from layercake.cli.common.command import App
+from layercake.cli.common.target import Target
+from layercake.kraken.errors import OperationFailed, Unreachable
+
+RETRY_S = 2.0
+_HEARTBEAT_S = 20.0
+Event = Mapping[str, Any]
+
+
+class Follower:
+    """Has each event shown once, in order, across interruptions of the stream. `filters` are those of GET /v1/events."""
+
+    def __init__(self, app: App, show: Callable[[Event], None], limit: int, **filters: str) -> None:
+        self._app = app
+        self._show = show
+        self._limit = limit
+        self._filters: dict[str, Any] = filters
+        self._last: int | None = None
+
+    async def run(self, since: int | None) -> NoReturn:
+        """Until interrupted. Raises Unreachable only if the head was not there at the start."""
+        self._last = since
+        reached = False
+        while True:
+            try:
+                async for batch in _events(self._app.target, **self._filters):
+                    # The stream is open now, so what the list does not hold comes by the stream; ids tell them apart.
+                    past = [] if batch else self._past()
+                    reached = True
+                    for event in [*past, *batch]:
+                        if self._last is None or event["id"] > self._last:
+                            self._last = event["id"]
+                            self._show(event)
+            except Unreachable as error:
+                if not reached:
+                    raise
+                self._app.out.note(f"{error.message}; trying again")
+            await asyncio.sleep(RETRY_S)
+
+    def _past(self) -> list[Event]:
+        answer = self._app.head.get("/v1/events", since=self._last, limit=self._limit, **self._filters)
+        found: list[Event] = answer["events"]
+        return found
+
+
+async def _events(target: Target, **query: Query) -> AsyncIterator[list[Event]]:
+    """Batches of events as they happen. First an empty one: what happens from then on is not missed. Ends when the head
+    closes the stream. Raises Unreachable when it cannot be opened, and OperationFailed when the head refuses it."""
+    base = target.url.rstrip("/") if target.url and target.parts() else "http://head"
+    headers = target.headers()
+    connector = aiohttp.TCPConnector(ssl=target.tls()) if target.url else aiohttp.UnixConnector(target.socket)
+    address = f"{base}/v1/events/ws{encoded(query)}"
+    try:
+        async with (aiohttp.ClientSession(connector=connector, headers=headers) as session,
+                    session.ws_connect(address, heartbeat=_HEARTBEAT_S) as socket):
+            yield []
+            async for message in socket:
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    return
+                yield json.loads(message.data)["events"]
+    except aiohttp.WSServerHandshakeError as error:
+        raise OperationFailed(f"cannot follow events: the head answered {error.status}") from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        # aiohttp wraps what the system or TLS said.
+        inner: Any = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
+        raise unreachable(target, inner) from error

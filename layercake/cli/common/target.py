@@ -1,0 +1,57 @@
+"""Where the head is, and what it takes to be heard there."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from layercake.kraken.errors import InputError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+DEFAULT_SOCKET = "/run/layercake/api.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the head is: `socket`, or `url` (https) with a token file and perhaps the head's CA."""
+
+    socket: str = DEFAULT_SOCKET
+    url: str = ""
+    token_file: str = ""
+    ca: str = ""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return self.url or self.socket
+
+    def parts(self) -> SplitResult:
+        """The parts of `url`. Raises InputError unless it is https with a host."""
+        with contextlib.suppress(ValueError):  # a port or an IPv6 address that is none
+            url = urlsplit(self.url)
+            if url.scheme == "https" and url.hostname and url.port != 0:
+                return url
+        raise InputError(f"cannot use --url {self.url}: it must be https://HOST:PORT", hint="a token is never sent in clear")
+
+    def headers(self) -> dict[str, str]:
+        """What each request carries: the token, over the network. Raises InputError if it cannot be read."""
+        if not self.url:
+            return {}
+        if not self.token_file:
+            raise InputError("cannot use --url: it needs --token-file", hint="or LAYERCAKE_TOKEN_FILE")
+        from layercake.base.secrets import SecretRef, resolve  # only for --url
+
+        return {"Authorization": f"Bearer {resolve(SecretRef(file=self.token_file)).reveal()}"}
+
+    def tls(self) -> SSLContext:
+        """The check of the head's certificate. Raises InputError for a CA that cannot be used."""
+        import ssl
+
+        try:
+            return ssl.create_default_context(cafile=self.ca or None)
+        except OSError as error:  # ssl.SSLError is one
+            raise InputError(f"cannot use --ca {self.ca}: {error.strerror or 'not a PEM certificate'}") from error

@@ -1,0 +1,176 @@
+"""`layercake image`: what is in the store, and what nodes run; `image build` is in images_build.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layercake.cli.common.client import LONG_S, quoted
+from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.output import Column, Output, moment, short, size
+from layercake.cli.common.watch import Watch, follow, rolled, summary
+from layercake.cli.images_build import build, container_file, variables, words
+from layercake.cli.rolls import begin, request_of
+from layercake.inventory.ranges import fold
+
+_LIST = (Column("NAME"), Column("DIGEST"), Column("SIZE", right=True), Column("CREATED"), Column("SYSTEMD"),
+         Column("USED BY", flexible=True))
+_HISTORY = (Column("DIGEST"), Column("SIZE", right=True), Column("ADDED"), Column("CONTENT"), Column("WANTED BY", flexible=True))
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+_SHOWN = 50
+
+
+@click.group()
+def image() -> None:
+    """System images: the store, and rolling nodes to another image."""
+
+
+image.add_command(build)
+
+@command(image, "list")
+def list_(app: App) -> Answer:
+    """List the images in the store."""
+    answer = app.head.get("/v1/images")
+    rows = [[i["name"], short(i["digest"]), size(i["size"]), moment(i["created"]), "yes" if i["container"].get("systemd") else "no",
+             fold(i["used_by"]) or "-"] for i in answer["images"]]
+    return Answer(answer, lambda out: out.table(_LIST, rows, empty="no images; `layercake image add NAME FILE` adds one"))
+
+
+@command(image)
+@click.argument("name")
+@click.argument("file")
+@click.option("--systemd/--no-systemd", default=True, show_default=True, help="Whether systemd is the container's init.")
+@click.option("--command", "init", help="What to run as init, with its arguments; quoted as in a shell.")
+@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE",
+              help="A variable for the container; may be repeated. No secrets.")
+@click.option("--workdir", default="/", show_default=True, help="The directory that the command starts in.")
+@click.option("--stop-timeout", type=click.FloatRange(0, 3600), default=10.0, show_default=True,
+              help="Seconds to stop in before it is killed.")
+@click.option("--container", "more", type=click.Path(), help="A YAML file with more of the container: health, mounts, depends, ...")
+@click.option("--restart", type=click.Choice(["on-failure", "never", "always"]), default="on-failure", show_default=True)
+def add(app: App, name: str, file: str, systemd: bool, init: str | None, environment: tuple[str, ...], workdir: str,
+        stop_timeout: float, more: str | None, restart: str) -> Answer:
+    """Add the squashfs FILE (a path on the head) to the store as NAME. A known name then means the new content; nodes that
+    want it are not touched until they are rolled."""
+    request = {
+        # The head has a working directory of its own.
+        "path": file if app.target.url else str(Path(file).expanduser().absolute()),
+        "name": name, "systemd": systemd, "command": words(init), "env": variables(environment),
+        "workdir": workdir, "stop_timeout_s": stop_timeout, "restart": restart,
+        **container_file(more),
+    }
+
+    answer = app.head.post("/v1/images", request, timeout=LONG_S)
+    added = answer["image"]
+    return Answer(answer, f"{added['name']}: {short(added['digest'])}, {size(added['size'])}")
+
+
+@command(image)
+@click.argument("name")
+@yes_option
+def remove(app: App, name: str, yes: bool) -> Answer:
+    """Remove the image NAME from the store. Refused while a node wants it."""
+    path = f"/v1/images/{quoted(name)}"
+    if not app.confirm(f"Remove image {name}?", yes):
+        return Answer(code=FAILED)
+    app.head.delete(path)
+    return Answer({"removed": name}, f"{name}: removed")
+
+
+@command(image)
+@yes_option
+def prune(app: App, yes: bool) -> Answer:
+    """Delete what images' names pointed to before, unless a node or a roll still needs it."""
+    if not app.confirm("Delete all earlier contents that no node and no roll needs?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.delete("/v1/contents/unused")
+    gone = answer["deleted"]
+    return Answer(answer, lambda out: out.lines("\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"])))
+
+
+@command(image)
+@click.argument("a")
+@click.argument("b")
+@click.option("--all", "everything", is_flag=True, help=f"All files; else at most {_SHOWN} of each kind of change.")
+def diff(app: App, a: str, b: str, everything: bool) -> Answer:
+    """What is different in image B: Debian packages by version, and files. An earlier version of a name is NAME@DIGEST (its
+    beginning is enough; see `layercake image history`)."""
+    answer = app.head.get("/v1/images/diff", a=a, b=b, timeout=LONG_S)
+
+    def show(out: Output) -> None:
+        packages, files = answer["packages"], answer["files"]
+        if not any(packages.values()) and not any(files.values()):
+            out.line("no difference")
+        for kind, sign in _SIGNS.items():
+            for p in packages[kind]:
+                out.line(f"{sign} package {p['name']} {p['from'] + ' -> ' + p['to'] if kind == 'changed' else p['version']}")
+        for kind, sign in _SIGNS.items():
+            shown = files[kind] if everything else files[kind][:_SHOWN]
+            for f in shown:
+                out.line(f"{sign} {f['path'] or '/'} {_detail(kind, f)}")
+            if len(shown) < len(files[kind]):
+                out.line(f"{sign} ... {len(files[kind]) - len(shown)} more files {kind}; see --all")
+
+    return Answer(answer, show)
+
+
+def _detail(kind: str, file: dict[str, Any]) -> str:
+    if kind != "changed":
+        return f"({file['kind']}{', ' + size(file['size']) if file['kind'] == 'file' else ''})"
+    sizes = f", {size(file['from'])} -> {size(file['to'])}" if file["from"] != file["to"] else ""
+    return f"({', '.join(file['what'])}{sizes})"
+
+
+@command(image)
+@click.argument("name")
+def history(app: App, name: str) -> Answer:
+    """What NAME points to and pointed to before, newest first."""
+    answer = app.head.get(f"/v1/images/{quoted(name)}/history")
+    rows = [[short(v["digest"]), size(v["size"]), moment(v["created"]), "kept" if v["kept"] else "deleted",
+             fold(v["used_by"]) or "-"] for v in answer["versions"]]
+    return Answer(answer, lambda out: out.table(_HISTORY, rows))
+
+
+@command(image)
+@nodes_argument
+@click.argument("name", metavar="IMAGE")
+@click.option("--replace", help="The image whose place it takes; all images of the nodes if not given.")
+@click.option("--batch", metavar="N|P%", help="So many nodes, or this share of a stage, go together and pass a gate together.")
+@click.option("--max-unavailable", metavar="N|P%", help="No more of them switch at a time.")
+@click.option("--canary", type=click.IntRange(min=1), metavar="N", help="So many nodes go first, as a batch of their own.")
+@click.option("--health-timeout", "health_timeout_s", type=click.FloatRange(0, 86400), metavar="S",
+              help="A node must be well for so long after its switch, and its health checks pass; 5 if not given.")
+@click.option("--on-failure", type=click.Choice(["rollback", "pause"]), help="When a node fails: take its batch back, or pause.")
+@click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
+              help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
+@click.option("--stages", metavar="GROUP,..", help="Inventory groups that go one after the other; `all` at the end is the rest.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
+@click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
+def roll(app: App, /, nodes: str, name: str, replace: str | None, no_wait: bool, timeout: float, **options: Any) -> Answer:
+    """Move the nodes of RANGE to IMAGE, and follow until each runs it.
+
+    Without any of the options from --batch to --stages, all nodes switch at once. With one of them the image is made ready on
+    every node before any switches, and each batch has to pass its gate before the next one begins.
+    """
+    request = request_of(nodes, name, replace, options)
+    if request is not None:
+        return begin(app, request, not no_wait, timeout)
+    names = app.head.post("/v1/images/roll", {"range": nodes, "image": name, "replace": replace})["nodes"]
+    if no_wait:
+        return Answer({"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}")
+    waiting = _up(app, nodes)
+    watch = Watch([n for n in names if n in waiting], rolled)
+    there = follow(app.head, watch, app.out, timeout)
+    document = {"names": names, "done": there, "nodes": [s.to_record() for s in watch.seen.values()]}
+    return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
+
+
+def _up(app: App, nodes: str) -> list[str]:
+    """The nodes that are wanted up: one that is wanted off takes the new image when it boots, and is not waited for."""
+    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+    off = [v["name"] for v in views if v["wanted"] == "off"]
+    if off:
+        app.out.note(f"{fold(off)}: wanted off, will run it when up")
+    return [v["name"] for v in views if v["name"] not in off]

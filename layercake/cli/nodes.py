@@ -1,0 +1,204 @@
+"""`layercake node`: list, show, explain, clear, up, off, logs, exec."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from layercake.cli.common.client import quoted
+from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.output import Column, Output, seconds, short
+from layercake.cli.events import HISTORY, event_row
+from layercake.inventory.ranges import fold
+from layercake.kraken.errors import OperationFailed, Unreachable
+
+_CONTAINERS = (Column("CONTAINER"), Column("DIGEST"), Column("STATE", styled=True), Column("HEALTH", styled=True),
+               Column("UP", right=True), Column("RETRIES", right=True), Column("LAST ERROR", styled=True),
+               Column("ERROR", flexible=True))
+
+
+@click.group()
+def node() -> None:
+    """Nodes: how they are, why, and what is wanted of them."""
+
+
+@command(node, "list")
+@click.argument("nodes", metavar="[RANGE]", default="")
+def list_(app: App, nodes: str) -> Answer:
+    """List nodes: all, or those of RANGE (n[0-3], @group)."""
+    answer = app.head.get("/v1/nodes", range=nodes)
+
+    def show(out: Output) -> None:
+        views = answer["nodes"]
+        variables = answer.get("variables") or list(views[0]["state"] if views else ())
+        columns = (Column("NAME"), Column("STATUS", styled=True), *(Column(v.upper(), styled=True) for v in variables),
+                   Column("IMAGES"), Column("IP"), Column("SEEN", right=True), Column("DETAIL", flexible=True))
+        rows = [[v["name"], v["status"], *(v["state"].get(name, "-") for name in variables), _images(v), v["ip"],
+                 seconds(v["last_seen_s"]), v["status_text"]] for v in views]
+        out.table(columns, rows, empty="no nodes; `layercake apply FILE` brings some")
+
+    return Answer(answer, show)
+
+
+def _images(view: Mapping[str, Any]) -> str:
+    """The images of a node: what runs, and what shall run if that is something else."""
+    if view["images"]["running"] == view["images"]["wanted"]:
+        return ",".join(i["name"] for i in view["images"]["wanted"]) or "-"
+    running = {(i["name"], i["digest"]) for i in view["images"]["running"]}
+    wanted = {(i["name"], i["digest"]) for i in view["images"]["wanted"]}
+    same_name = {name for name, _ in running} & {name for name, _ in wanted}
+
+    def text(found: set[tuple[str, str]]) -> str:
+        # A digest is shown only where the name alone would hide that it changes.
+        return ",".join(f"{n}@{short(d)}" if n in same_name and running != wanted else n for n, d in sorted(found)) or "-"
+
+    return text(running) if running == wanted else f"{text(running)} -> {text(wanted)}"
+
+
+@command(node)
+@click.argument("name")
+@click.option("--history", type=click.IntRange(0, 1000), default=20, show_default=True, help="How many events to show.")
+def show(app: App, name: str, history: int) -> Answer:
+    """Show the node NAME and what happened to it last."""
+    answer = app.head.get(f"/v1/nodes/{quoted(name)}")
+    view, events = answer["node"], answer["history"][-history:] if history else []
+
+    def tell(out: Output) -> None:
+        for label, value in _facts(view):
+            out.line(f"{label:<10} {value}")
+        if view.get("containers"):
+            out.line("")
+            out.table(_CONTAINERS, [_container_row(c) for c in view["containers"]])
+        if events:
+            out.line("")
+            out.table(HISTORY, [event_row(e) for e in events])
+
+    return Answer({**answer, "history": events}, tell)
+
+
+def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def pairs(values: Mapping[str, str]) -> str:
+        return " ".join(f"{k}={v}" for k, v in values.items()) or "-"
+
+    bmc, active, seen = view["bmc"], view["active"], view["last_seen_s"]
+    yield "name", view["name"]
+    yield "id", view["id"]
+    yield "status", view["status"] + (f" ({view['status_text']})" if view["status_text"] else "")
+    yield "is", pairs(view["state"])
+    yield "wanted", pairs(view["goal"])
+    yield "images", _images(view)
+    yield "address", view["ip"]
+    yield "macs", ", ".join(view["macs"])
+    yield "firmware", view["firmware"]
+    yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none"
+    yield "last seen", "never" if seen is None else f"{seconds(seen)} ago"
+    yield "unchanged", f"for {seconds(view['since_s'])}"
+    yield "revision", str(view["revision"])
+    if active:
+        yield "doing", (f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}, "
+                        f"{seconds(active['deadline_s'])} left")
+
+
+def _container_row(view: Mapping[str, Any]) -> list[object]:
+    up = seconds(view["started_s"]) if view["state"] == "running" and view["started_s"] is not None else "-"
+    again = f" (again in {seconds(view['retry_in_s'])})" if view["retry_in_s"] is not None else ""
+    error = (view["error"].splitlines() or ["-"])[0] + again
+    return [view["name"], short(view["digest"]), view["state"], view["health"] or "-", up, view["retries"],
+            "-" if view["last_error"] == "NOERROR" else view["last_error"], error]
+
+
+@command(node)
+@click.argument("name")
+def explain(app: App, name: str) -> Answer:
+    """Say where the node NAME is, where it should be, what blocks it and what was tried."""
+    answer = app.head.get(f"/v1/nodes/{quoted(name)}/explain")
+    return Answer(answer, lambda out: out.lines(answer["text"]))
+
+
+def _done(answer: Mapping[str, Any], text: str) -> Answer:
+    names = answer.get("nodes") or []
+    return Answer(answer, f"{fold(names)}: {text}" if names else text)
+
+
+@command(node)
+@nodes_argument
+def clear(app: App, nodes: str) -> Answer:
+    """Take the nodes of RANGE out of quarantine; they are tried anew."""
+    return _done(app.head.post("/v1/nodes/clear", {"range": nodes}), "cleared")
+
+
+@command(node)
+@nodes_argument
+def up(app: App, nodes: str) -> Answer:
+    """Want the nodes of RANGE up."""
+    return _done(app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False}), "wanted up")
+
+
+@command(node)
+@nodes_argument
+@click.option("--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop.")
+@yes_option
+def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
+    """Want the nodes of RANGE off; their images are stopped first."""
+    if not app.confirm_stop(nodes, "Stop", yes):
+        return Answer(code=FAILED)
+    return _done(app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}), "wanted off")
+
+
+@command(node)
+@click.argument("name")
+@click.option("--container", default="", help="The image whose log it is; the first one if not given.")
+@click.option("--lines", type=click.IntRange(1, 10000), default=200, show_default=True)
+@click.option("--follow", "-f", "following", is_flag=True, help="Go on as the log grows, until interrupted.")
+def logs(app: App, name: str, container: str, lines: int, following: bool) -> Answer:
+    """Show the log of a container on the node NAME."""
+    path = f"/v1/nodes/{quoted(name)}"
+    if following:
+        for data in app.head.stream("GET", f"{path}/follow", container=container, lines=lines):
+            app.out.piece(data)
+        return Answer()
+    answer = app.head.get(f"{path}/logs", container=container, lines=lines)
+    return Answer(answer, lambda out: out.raw(str(answer["text"])))
+
+
+@command(node, "exec")
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True)
+@click.option("--container", default="", help="The image to run it in; without, it runs in minOS itself.")
+@click.option("--timeout", type=click.FloatRange(0.1, 3600), default=60.0, show_default=True, help="Seconds until it is killed.")
+def execute(app: App, name: str, command: tuple[str, ...], container: str, timeout: float) -> Answer:
+    """Run COMMAND on the node NAME (write -- before it) and end as it ends. The head's history says who ran what.
+
+    With --json, which stands before the --, what it says is in the document, as text.
+    """
+    body = {"command": list(command), "container": container, "timeout_s": timeout}
+    said, code = {"out": b"", "err": b""}, None
+    for line in _lines(app.head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body)):
+        told = json.loads(line)
+        if "error" in told:
+            raise OperationFailed(f"cannot finish the command: {told['error']}", hint="give it more with --timeout")
+        if "exit" in told:
+            code = int(told["exit"]) if int(told["exit"]) >= 0 else 128 - int(told["exit"])
+        for where in said.keys() & told.keys():
+            data = base64.b64decode(told[where])
+            if app.out.json:
+                said[where] += data
+            else:
+                app.out.piece(data, error=where == "err")
+    if code is None:
+        raise Unreachable(f"cannot say how the command on {name} ended: the answer was cut off")
+    texts = {where: data.decode("utf-8", "replace") for where, data in said.items()}
+    return Answer({"node": name, "container": container, "exit": code, **texts}, code=code)
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest

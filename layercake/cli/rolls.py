@@ -1,0 +1,160 @@
+"""`layercake roll`: how rolls are, and orders to them; and `layercake image roll` when it goes in batches."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from layercake.cli.common.command import FAILED, OK, Answer, App, command
+from layercake.cli.common.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
+from layercake.cli.common.watch import looks
+from layercake.kraken.errors import InputError
+
+OVER = ("done", "failed", "aborted")
+_ORDER = ("done", "watching", "switching", "staged", "busy", "waiting", "staging", "to go back", "going back", "rolled back",
+          "failed", "skipped")
+_LIST = (Column("ID", right=True), Column("STATE", styled=True), Column("IMAGE"), Column("NODES", right=True),
+         Column("DONE", right=True), Column("BATCH", right=True), Column("STAGE"),
+         Column("BY"), Column("BEGAN"), Column("REASON", flexible=True))
+_NODES = (Column("NODE"), Column("STATE", styled=True), Column("STAGE"), Column("BATCH", right=True),
+          Column("REASON", flexible=True))
+_COUNTS = (Column("NODES ARE", styled=True), Column("COUNT", right=True))
+
+_BAR = 40  # columns
+
+Roll = Mapping[str, Any]
+
+
+def _who() -> str:
+    """The name that stands in the history for the person at this terminal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+@click.group()
+def roll() -> None:
+    """Rolls in batches: how they are, and orders to them. `layercake image roll` begins one."""
+
+
+@command(roll)
+@click.argument("number", metavar="[ID]", type=click.IntRange(min=1), required=False)
+@click.option("--all", "everything", is_flag=True, help="With ID: all its nodes, not only those that are not done.")
+@click.option("--follow", "-f", is_flag=True, help="With ID: show progress until it is over or paused.")
+def status(app: App, number: int | None, everything: bool, follow: bool) -> Answer:
+    """Show the newest rolls, or the roll ID and its nodes."""
+    if number is None:
+        answer = app.head.get("/v1/rolls")
+        rows = [[r["id"], r["state"], r["image"], r["nodes_total"], r["counts"].get("done", 0), r["batch"] or "-", r["stage"],
+                 r["by"], moment(r["at"]), r["reason"]] for r in answer["rolls"]]
+        empty = "no rolls; `layercake image roll RANGE IMAGE --batch 10%` begins one"
+        return Answer(answer, lambda out: out.table(_LIST, rows, empty))
+    if follow:
+        _follow(app, number, None)
+    return _result(app, number, everything)
+
+
+def _order(what: str, help_text: str) -> None:
+    @command(roll, what, help=help_text)
+    @click.argument("number", metavar="[ID]", type=click.IntRange(min=1), required=False)
+    def order(app: App, number: int | None) -> Answer:
+        answer = app.head.post(f"/v1/rolls/{number or _only(app)}/{what}", {"by": _who()})
+        return Answer(answer, one_line(answer["roll"]))
+
+
+_order("pause", "Have the roll ID (the only one if not given) begin no further switch.")
+_order("resume", "Have a paused roll go on. Nodes that have failed stay as they are.")
+_order("abort", "End a roll: nodes that have switched stay, the others are not touched.")
+
+
+def _only(app: App) -> int:
+    """The number of the one roll that is not over. Raises InputError."""
+    found = [r for r in app.head.get("/v1/rolls")["rolls"] if r["state"] not in OVER]
+    if len(found) != 1:
+        numbers = ", ".join(str(r["id"]) for r in found)
+        raise InputError("cannot tell which roll is meant: " + (f"there are {numbers}" if found else "none is under way"),
+                         hint="see `layercake roll status`")
+    return int(found[0]["id"])
+
+
+def begin(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
+    """Begins a roll in batches and follows it. The exit code says whether all is well."""
+    answer = app.head.post("/v1/rolls", {**request, "by": _who()})
+    number = int(answer["roll"]["id"])
+    if not wait:
+        return Answer(answer, one_line(answer["roll"]))
+    if not _follow(app, number, timeout):
+        app.out.note(f"roll {number} is still under way after {timeout:.0f} s")
+        app.out.note(f"hint: layercake roll status {number} --follow")
+    return _result(app, number)
+
+
+def one_line(view: Roll) -> str:
+    """A roll in a line."""
+    told = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
+    return f"{_where(view)}; {told}" + (f": {view['reason']}" if view["reason"] else "")
+
+
+def _where(view: Roll) -> str:
+    stage = f", stage {view['stage']}" if len(view["stages"]) > 1 else ""
+    batch = f", batch {view['batch']}" if view["batch"] else ""
+    return f"roll {view['id']} to {view['image']}: {view['state']}{stage}{batch}"
+
+
+def _result(app: App, number: int, everything: bool = False) -> Answer:
+    """A roll with its nodes; the exit code says whether it went, or goes, well."""
+    view = app.head.get(f"/v1/rolls/{number}", nodes="all" if everything or app.out.json else "open")["roll"]
+
+    def show(out: Output) -> None:
+        out.line(one_line(view))
+        rows = []
+        for node in view["nodes"]:
+            trouble = str(node["trouble"]).splitlines()
+            why = node["reason"] + (f" ({' '.join(trouble)})" if trouble and node["reason"] else "")
+            rows.append([node["name"], node["state"], node["stage"], node["batch"] or "-", why])
+        if rows:
+            out.table(_NODES, rows)
+
+    bad = view["state"] in ("failed", "aborted") or (view["state"] == "paused" and view["counts"].get("failed"))
+    return Answer({"roll": view}, show, FAILED if bad else OK)
+
+
+def _follow(app: App, number: int, timeout: float | None) -> bool:
+    """Shows a roll until it is over or paused; False if `timeout` seconds pass before."""
+    out, last = app.out, ""
+    with out.progress() as show:
+        for answer, elapsed in looks(out, lambda: app.head.get(f"/v1/rolls/{number}", nodes="none"), timeout):
+            view = answer["roll"]
+            text = one_line(view)
+            show([f"{elapsed:7.1f}s  {text}"] if text != last else [], functools.partial(_picture, view, elapsed, out))
+            last = text
+            if view["state"] in (*OVER, "paused"):
+                return True
+    return False
+
+
+def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
+    done, total = view["counts"].get("done", 0), max(1, view["nodes_total"])
+    filled = _BAR * done // total
+    bar = out.styled("━" * filled, GREEN) + out.styled("━" * (_BAR - filled), DIM)
+    rows = [(k, view["counts"][k]) for k in _ORDER if view["counts"].get(k)]
+    title = out.styled(clean(_where(view)), BOLD)
+    return [title, f"{bar} {done} of {total} nodes, {seconds(elapsed)}", *out.table_lines(_COUNTS, rows)]
+
+
+def request_of(nodes: str, image: str, replace: str | None, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The request for a roll in batches, None if no option asks for one. Raises InputError."""
+    given = {k: v for k, v in options.items() if v is not None}
+    if not given:
+        return None
+    stages = given.pop("stages", None)
+    if stages is not None:
+        given["stages"] = [name.strip() for name in stages.split(",")]
+        if not all(given["stages"]):
+            raise InputError(f"cannot use --stages {stages!r}: group names with commas between them are expected")
+    return {"range": nodes, "image": image, "replace": replace, **given}
