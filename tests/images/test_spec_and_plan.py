@@ -10,20 +10,20 @@ import pytest
 from imageapi.node.container import oci
 from imageapi.node.container.process import NO_PROCESS
 from imageapi.node.imageset.plan import (
-    BACKOFF,
-    BACKOFF_MOST,
+    NO_FAILURE,
     Failure,
     Instance,
     Phase,
     difference,
     instance_id,
+    next_failure,
     restarts,
     state,
     successors,
 )
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.image import ImageSpec, parse_image, parse_images
-from layercake.kraken.backoff import backoff
+from imageapi.spec.state import LastError
 from layercake.kraken.errors import InputError
 
 GOOD = {"name": "app", "digest": "blake2b:" + "a" * 64, "size": 10, "url": "http://10.0.0.1:8081/images/" + "a" * 64,
@@ -129,7 +129,14 @@ def test_restart_policies() -> None:
 
 
 def test_back_off_doubles() -> None:
-    assert [backoff(n, BACKOFF, BACKOFF_MOST) for n in (1, 2, 3)] == [5.0, 10.0, 20.0]
+    waits, failure = [], NO_FAILURE
+    for _ in range(3):
+        failure = next_failure(failure, LastError.DIED, "it ended", 100.0, steady=False, final=False)
+        waits.append(failure.retry_at - 100.0)
+    assert waits == [5.0, 10.0, 20.0] and failure.fatal
+    steady = next_failure(failure, LastError.DIED, "it ended", 100.0, steady=True, final=False)
+    assert (steady.count, steady.retry_at) == (1, 100.0), "what had run for long is tried again at once"
+    assert next_failure(NO_FAILURE, LastError.UNHEALTHY, "sick", 100.0, steady=False, final=True).fatal
 
 
 def test_the_runtime_configuration() -> None:

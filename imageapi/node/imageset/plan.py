@@ -13,6 +13,7 @@ from imageapi.spec.container import ContainerSpec
 from imageapi.spec.health import HEALTHY
 from imageapi.spec.image import ImageSpec
 from imageapi.spec.state import ImageState, LastError
+from layercake.kraken.backoff import backoff
 
 ATTEMPTS = 3
 BACKOFF, BACKOFF_MOST = 5.0, 20.0
@@ -82,6 +83,12 @@ class Failure:
 
 
 NO_FAILURE = Failure()
+
+
+def next_failure(before: Failure, cause: LastError, text: str, now: float, *, steady: bool, final: bool) -> Failure:
+    """One failure more. An image that had run steadily is tried again at once, a `final` failure never."""
+    count = ATTEMPTS if final else 1 if steady else before.count + 1
+    return Failure(count, text, now if steady else now + backoff(count, BACKOFF, BACKOFF_MOST), cause)
 
 
 def identity(spec: ImageSpec) -> tuple[str, str, ContainerSpec]:

@@ -10,25 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from imageapi.node.imageset.plan import (
-    ATTEMPTS,
-    BACKOFF,
-    BACKOFF_MOST,
-    NO_FAILURE,
-    STEADY,
-    Failure,
-    Instance,
-    Phase,
-    identity,
-    instance_id,
-    state,
-)
+from imageapi.node.imageset.plan import NO_FAILURE, STEADY, Failure, Instance, Phase, identity, instance_id, next_failure, state
 from imageapi.node.imageset.records import Records, SetRecord
 from imageapi.spec.health import STARTING, UNHEALTHY
 from imageapi.spec.image import ImageSpec
 from imageapi.spec.order import start_order
 from imageapi.spec.state import ImageState, LastError
-from layercake.kraken.backoff import backoff
 
 LIVE = (Phase.RUNNING, Phase.UNHEALTHY)
 
@@ -127,11 +114,10 @@ class Table:
             return {name for name, f in self.failures.items() if f.open and f.retry_at > now}
 
     def fail(self, name: str, cause: LastError, text: str, *, steady: bool = False, final: bool = False) -> Failure:
-        """Counts a failure of an image. One that had run steadily is tried again at once, a `final` one never."""
+        """Counts a failure of an image (plan.next_failure)."""
         with self._lock:
-            count = ATTEMPTS if final else 1 if steady else self.failure_of(name).count + 1
-            wait = 0.0 if steady else backoff(count, BACKOFF, BACKOFF_MOST)
-            failure = self.failures[name] = Failure(count, text, self._clock() + wait, cause)
+            failure = next_failure(self.failure_of(name), cause, text, self._clock(), steady=steady, final=final)
+            self.failures[name] = failure
             self._save()
             return failure
 
