@@ -12,12 +12,12 @@ from imageapi import events
 from imageapi.events import EVENTS
 from imageapi.mutations import VARIABLES
 from imageapi.node.imageset.plan import ATTEMPTS, NO_FAILURE, Failure
-from imageapi.settings import ImageSettings
+from imageapi.settings import ImageSettings, check
 from imageapi.spec.health import CHECKS, parse_health
 from imageapi.spec.state import ImageState, LastError, given_up
 from imageapi.store.open import open_store
-from layercake.kraken.errors import InputError
 from layercake.kraken.events import Bearing, EventKind
+from layercake.moduleapi.fields import Mistake
 
 RBD = {"store": "rbd", "conf": "/etc/ceph/ceph.conf", "keyring": "/etc/ceph/k", "pool": "images"}
 
@@ -52,7 +52,7 @@ def test_every_kind_of_health_check_goes_there_and_back(kind: str) -> None:
 def test_a_store_is_opened_as_the_settings_ask(tmp_path: Path) -> None:
     assert open_store(tmp_path, ImageSettings()).check() == f"files in {tmp_path}"
     settings = msgspec.convert(RBD, ImageSettings)
-    settings.check("config.yaml")
+    check(settings)
     assert open_store(tmp_path, settings).list() == []
 
 
@@ -61,5 +61,5 @@ def test_a_store_is_opened_as_the_settings_ask(tmp_path: Path) -> None:
     ({"pool": "a b"}, "images.pool 'a b' is not letters"),
 ])
 def test_settings_that_do_not_go_together_are_refused(change: dict[str, str], text: str) -> None:
-    with pytest.raises(InputError, match=text):
-        msgspec.convert({**RBD, **change}, ImageSettings).check("config.yaml")
+    with pytest.raises(Mistake, match=text):
+        check(msgspec.convert({**RBD, **change}, ImageSettings))
