@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from layercake.api.messages import ImageRequest
 
 from imageapi.build.squash import squash
+from layercake.api.images import ImageRequest
 from layercake.cli.main import main
 from layercake.kraken.errors import InputError
 from tests.cli.canned_api import CannedApi
