@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from vrack.rack import Rack
 from vrack.spec import HEAD_ADDRESS
@@ -91,7 +91,7 @@ class Ceph:
         self._memory = memory_mb << 20
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Ceph:
+    def __enter__(self) -> Self:
         self.up()
         return self
 

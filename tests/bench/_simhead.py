@@ -24,7 +24,6 @@ from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
-from layercake.head.state.desire import want
 from layercake.head.state.store import Session, WantedImage
 from layercake.inventory.schema import Node, node_id
 from layercake.kraken.converge import Discovered
@@ -40,12 +39,12 @@ def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
         mac = f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
         node = Node(node_id(name), name, (mac,), f"10.98.{number // 250}.{number % 250 + 1}", images=(image.name,))
         record = head.add(node)
-        want(head.store, head.engine, record, (image,))
+        head.desire.want(record, (image,))
         record.session = Session(number + 1, number.to_bytes(32, "big"), "boot-1", head.clock())
         head.engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed in bulk"))
         key = base64.b64encode(record.session.key).decode()
         agents.append({"name": name, "node": node.id, "session": number + 1, "key": key})
-    layout = head.default_planner().layout.to_wire()
+    layout = head.table.default_planner.layout.to_wire()
     path.write_text(json.dumps({"epoch": head.store.epoch, "layout": layout, "agents": agents}))
 
 
@@ -61,7 +60,7 @@ async def serve(directory: Path, count: int) -> None:
     for name in ("one", "two"):
         file = directory / f"{name}.squashfs"
         file.write_bytes(b"hsqs" + name.encode() * 100)
-        await operations.add_image(file, name, {"systemd": False})
+        await operations.images.add(file, name, {"systemd": False})
     image = head.images.get("one")
     partial = directory / ".agents.json"
     install(head, count, WantedImage(image.name, image.digest, image.size, image.container.to_wire()), partial)

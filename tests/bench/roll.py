@@ -116,9 +116,9 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
     await api.start()
     try:
         for name in IMAGES:
-            await operations.add_image(plain_image(name), name, {"systemd": False, "command": ["/init"]})
+            await operations.images.add(plain_image(name), name, {"systemd": False, "command": ["/init"]})
         yaml = f"nodes: {{h0: {{mac: '52:54:00:00:00:01', ip: {node.ip}, images: [plain-1]}}}}"
-        await operations.apply(yaml, "bench", None, False)
+        await operations.inventory.apply(yaml, "bench", None, False)
         record = head.store.named("h0")
         token = head.joining.open(record, 60)
         node.start(record.node.id, token, settings.head_url, directory / "pki/ca.pem", f"{settings.address}:{settings.sync.port}")
@@ -128,7 +128,7 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
         for number in range(rolls):
             since = record.history[-1].id
             image = IMAGES[(number + 1) % 2]
-            await operations.roll("h0", image, None)
+            await operations.rolls.at_once("h0", image, None)
             await _until(lambda: record.running and record.running[0].name == image, f"roll to {image}", node.log)  # noqa: B023
             await _until(lambda: any(e.kind == "image.rolled" and e.id > since for e in record.history), "event", node.log)  # noqa: B023
             history = [{"kind": e.kind, "at": e.at, "data": e.data} for e in record.history if e.id > since]

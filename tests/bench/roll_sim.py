@@ -71,7 +71,9 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
     request = {"range": "@all", "image": "two", "batch": batch, "health_timeout_s": 0.0}
     begin = threading.Thread(target=asker.ask, args=("POST", "/v1/rolls", request))
     begin.start()
-    number, phases, slow = 0, {}, []
+    number = 0
+    phases: dict[str, float] = {}
+    slow: list[tuple[float, str, int]] = []
     while True:
         rolls = api.ask("GET", "/v1/rolls")["rolls"]
         told = rolls[0] if rolls else {"state": "not begun"}

@@ -55,7 +55,7 @@ def test_scapy_reads_what_we_write() -> None:
     theirs = BOOTP(dhcp.build(ours))
     assert (theirs.op, theirs.xid, theirs.yiaddr, theirs.siaddr) == (2, 5, "10.99.0.11", "10.99.0.1")
     assert theirs.file.rstrip(b"\0") == b"snponly.efi"
-    options = dict(o[:2] for o in theirs[DHCP].options if isinstance(o, tuple))
+    options: dict[str, object] = dict(o[:2] for o in theirs[DHCP].options if isinstance(o, tuple))
     assert options["message-type"] == 2
     assert options["server_id"] == "10.99.0.1"
     assert options["lease_time"] == 3600

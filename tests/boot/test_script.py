@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jinja2
 import pytest
@@ -75,13 +76,14 @@ def test_hostile_consoles(node: Node, settings: Settings, hostile: str) -> None:
 
 
 @pytest.mark.parametrize("change", [{"name": "n1\nreboot"}, {"id": "a b"}, {"id": ""}])
-def test_hostile_names(node: Node, settings: Settings, change: dict[str, str]) -> None:
+def test_hostile_names(node: Node, settings: Settings, change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         BootScript(settings).render(dataclasses.replace(node, **change), node.macs[0], TOKEN)
 
 
 def test_hostile_settings(node: Node, settings: Settings) -> None:
-    for change in ({"head_url": "https://h ${x}"}, {"sync_address": "a\nb"}):
+    changes: tuple[dict[str, Any], ...] = ({"head_url": "https://h ${x}"}, {"sync_address": "a\nb"})
+    for change in changes:
         with pytest.raises(InputError):
             BootScript(dataclasses.replace(settings, **change)).render(node, node.macs[0], TOKEN)
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = ["layercake", "pxe", "powerman", "imageapi", "minos", "vm-testbed"]
 COMMANDS = {
     "ruff": ["-m", "ruff", "check", "."],
-    "mypy": ["-m", "mypy", *CODE],
+    "mypy": ["-m", "mypy", *CODE, "tests"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as c; c()"],
 }
 

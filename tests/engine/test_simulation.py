@@ -86,7 +86,9 @@ def events(draw: st.DrawFn, planner: Planner, node: NodeState, now: float) -> Ev
         wanted = draw(st.lists(st.sampled_from(sorted(variables)), max_size=3))
         return DesiredChanged(planner.layout.goal({k: draw(st.sampled_from(variables[k])) for k in wanted}), draw(st.booleans()))
     if kind == 9:
-        return draw(st.sampled_from([Cleared("x"), Released(), Held(now + 20)]))
+        others: list[Event] = [Cleared("x"), Released(), Held(now + 20)]
+        chosen = draw(st.sampled_from(others))
+        return chosen
     if kind == 10 and names:
         return Progress(draw(st.sampled_from(names)), now + draw(st.integers(-10, 500)))
     return Tick()

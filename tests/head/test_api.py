@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from layercake.api.auth import Role, Tokens, create
+from layercake.api.auth import Tokens, create
 from layercake.api.server import Api
 from layercake.head import events
+from layercake.moduleapi.module import Role
 from tests.support.world import INVENTORY, World
 
 

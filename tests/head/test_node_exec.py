@@ -20,6 +20,7 @@ from layercake.head import pki
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.views.events import event_view
 from layercake.kraken.errors import Unreachable
+from layercake.kraken.events import EventKind, Severity
 from layercake.node.serving import Serving
 from layercake.node.wiring import open_url
 from minos.agent.state import Config, Session
@@ -40,7 +41,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     run = world.directory / "node"
     run.mkdir()
 
-    def said(kind: str, text: str, severity: str = "info", **data: Any) -> None:
+    def said(kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
         record.api_port = data.get("port", record.api_port)
 
     images = ImageSet(run, Runtime(run), open_url, unheard)

@@ -152,7 +152,8 @@ def test_defect_9_no_service_outlives_a_killed_head(tmp_path: Path) -> None:
     finally:
         head.kill()
         head.wait()
-        head.stdout.close()
+        if head.stdout is not None:
+            head.stdout.close()
     end = time.monotonic() + 10
     while _alive(pid):
         assert time.monotonic() < end, f"service {pid} outlived its head"

@@ -43,7 +43,7 @@ def test_the_probe_is_23_bytes_and_its_answer_says_ipmi_2() -> None:
 def test_a_bmc_without_rmcp_plus_is_told_apart() -> None:
     old = bytearray(received("probe"))
     old[-6] &= ~0x02                                     # extended capabilities: no IPMI 2.0
-    old[-1] = rmcp.checksum(old[17:-1])
+    old[-1] = rmcp.checksum(bytes(old[17:-1]))
     assert rmcp.parse_probe(bytes(old)) == rmcp.Capabilities(ipmi_2_0=False)
 
 

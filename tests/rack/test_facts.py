@@ -9,7 +9,7 @@ from vrack import BmcKind, Firmware, NicRom, VmSpec, qemu, standard_nodes
 from vrack.inventory import inventory
 from vrack.spec import place_all
 
-from tests.support.inventory import load
+from tests.support.inventory import bmc_of, load
 
 
 def test_half_the_nodes_are_of_each_kind() -> None:
@@ -49,8 +49,10 @@ def test_layercake_reads_the_inventory(tmp_path: Path) -> None:
         text = inventory(nodes, secret, ca, ["web"])
         assert str(nodes[3].mac) in text
         assert "password: x" not in text
-        found = load(text).nodes
+        read = load(text)
+        found = read.nodes
         assert {name: (node.ip, node.firmware) for name, node in found.items()} == {n.name: (n.ip, n.firmware.value) for n in nodes}
-        assert "powerman" in found["n1"].parts and "powerman" in found["n0"].parts
-        assert found["n1"].bmc.verify_tls == (str(ca) if ca else False)
-        assert (found["n0"].bmc.address, found["n0"].bmc.port) == ("10.98.1.10", 623)
+        one, two = bmc_of(read, "n0"), bmc_of(read, "n1")
+        assert one is not None and two is not None
+        assert two.verify_tls == (str(ca) if ca else False)
+        assert (one.address, one.port) == ("10.98.1.10", 623)

@@ -179,7 +179,7 @@ def test_the_command_line_holds_a_rack_up_until_it_ends(tmp_path: Path, number: 
                                stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None
     with command, command.stdout as out:
-        lines = []
+        lines: list[str] = []
         while not lines or not lines[-1].startswith("up;"):
             lines.append(out.readline())
             assert lines[-1], "it ended too soon"

@@ -60,10 +60,10 @@ class Site:
         container["mounts"] = [*container["mounts"],  # type: ignore[misc]
                                {"kind": "bind", "source": str(self.shared), "target": "/shared"}]
         for version in ("slurm-1", "slurm-2"):
-            await self.operations.add_image(slurm_image(version, KEY), version, container)
+            await self.operations.images.add(slurm_image(version, KEY), version, container)
         wanted = ", ".join(f"{n.name}: {{mac: '52:54:00:00:00:{i:02}', ip: {n.ip}, images: [slurm-1]}}"
                            for i, n in enumerate(self.nodes))
-        await self.operations.apply(f"nodes: {{{wanted}}}", "test", None, False)
+        await self.operations.inventory.apply(f"nodes: {{{wanted}}}", "test", None, False)
         await asyncio.to_thread(self.slurm.start)
         for node in self.nodes:
             record = self.record(node.name)
@@ -110,7 +110,7 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
             await site.until(f"slurmd of {name} answers", lambda: site.is_state(name, "IDLE"))  # noqa: B023
         site.slurm.submit("n0", JOB)
         await site.until("the prolog says BUSY", lambda: site.record("n0").value("busy") == "BUSY")
-        roll = await site.operations.start_roll("n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test"))
+        roll = await site.operations.rolls.start("n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test"))
         await site.until("the idle node is through", lambda: site.stand(roll.id, "n1") is Stand.DONE)
         assert site.runs("n1") == "slurm-2" and site.runs("n0") == "slurm-1"
         assert (await site.state("n0")).split("+")[1:] == ["DRAIN"]

@@ -12,7 +12,7 @@ from layercake.kraken.variables import Goal
 class Machine:
     """One node under the engine. Jitter is 0.5, so that back-off times are the bare ones."""
 
-    def __init__(self, planner: Planner, goal: Goal, actor: Where = Where.HEAD, now: float = 1000.0, **state: str) -> None:
+    def __init__(self, planner: Planner, goal: Goal, actor: Where = Where.HEAD, now: float = 1000.0, /, **state: str) -> None:
         self.planner = planner
         self.actor = actor
         self.now = now

@@ -45,7 +45,7 @@ class Site:
         self.head.apply(self.inventory())
         self.head.wait_converged(BOOT_S)
 
-    def inventory(self, **changes: str) -> str:
+    def inventory(self, **changes: object) -> str:
         """The rack's inventory without n2; `changes` are set on n1."""
         import yaml
 

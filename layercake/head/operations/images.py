@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from imageapi.build.compare import compare
 from imageapi.store.store import Image, Version
 from layercake.head import events
 from layercake.head.head import Head
-from layercake.kraken.errors import InputError, OperationFailed, Refused
-
-DIFF_S = 1800.0
-"""Seconds that reading two images may take."""
+from layercake.kraken.errors import InputError, Refused
 
 
 def versions(image: Image) -> list[Version]:
@@ -97,31 +91,4 @@ class Images:
         answer: dict[str, Any] = {"a": {"name": a, "digest": one.digest}, "b": {"name": b, "digest": two.digest}}
         with tempfile.TemporaryDirectory(prefix="image-diff-", dir=self._images.directory) as scratch:
             files = [await asyncio.to_thread(self._images.file, v.digest, Path(scratch) / str(i)) for i, v in enumerate((one, two))]
-            return answer | await _contents([str(file) for file in files])
-
-
-async def _contents(files: list[str]) -> dict[str, Any]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "imageapi.build.contents", *files, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        preexec_fn=_last_in_line)
-    try:
-        out, _ = await asyncio.wait_for(process.communicate(), DIFF_S)
-    except TimeoutError:
-        raise OperationFailed(f"cannot compare the images: it took longer than {DIFF_S:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    try:
-        found = json.loads(out)
-    except ValueError:
-        raise OperationFailed(f"cannot compare the images: the reader ended with status {process.returncode}",
-                              hint="see the head's log") from None
-    if "error" in found:
-        raise OperationFailed(str(found["error"]), hint=str(found["hint"]))
-    return dict(found)
-
-
-def _last_in_line() -> None:
-    os.nice(19)
+            return answer | await compare([str(file) for file in files])
