@@ -27,9 +27,11 @@ log = logging.getLogger("layercake.api")
 _STATUS = ((Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
 
 
-def _error(error: LayercakeError) -> web.Response:
+def _error(request: web.Request, error: LayercakeError) -> web.Response:
     body: dict[str, Any] = {"error": error.message, "hint": error.hint}
     status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
+    if isinstance(error, NotFound) and not request.match_info:
+        status = 400  # the path is right: it is the request that names what there is not
     if isinstance(error, InventoryErrors):
         body["problems"] = [p.to_record() for p in error.problems]
     return web.json_response(body, status=status)
@@ -102,7 +104,7 @@ class Api:
                 response: web.StreamResponse = await handler(request)
                 return response
             except LayercakeError as error:
-                return _error(error)
+                return _error(request, error)
             except (web.HTTPException, asyncio.CancelledError, ConnectionError):
                 raise
             except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on

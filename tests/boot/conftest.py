@@ -165,10 +165,11 @@ def wire() -> Iterator[Wire]:
 class Running:
     """The service on the head's end of a wire, in a thread of its own; `errors` are those that nothing caught."""
 
-    def __init__(self, wire: Wire, files: dict[str, Any], boot: dict[str, Any] | None = None) -> None:
+    def __init__(self, wire: Wire, files: dict[str, Any], boot: dict[str, Any] | None = None,
+                 facts: dict[str, Any] | None = None) -> None:
         self.link = FakeLink()
         self.errors: list[dict[str, Any]] = []
-        self._site = site(**FACTS, interface=wire.head_if, data_dir=files["data_dir"])
+        self._site = site(**{**FACTS, "interface": wire.head_if, "data_dir": files["data_dir"], **(facts or {})})
         self._boot = BootSettings(ipxe_dir=files["ipxe_dir"], **(boot or {}))
         self._wire = wire
         self._ready = threading.Event()

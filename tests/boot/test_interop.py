@@ -299,7 +299,7 @@ def test_an_interface_that_is_not_there_is_a_readable_error(wire: Any, files: di
     from layercake.kraken.errors import OperationFailed
 
     with pytest.raises(OperationFailed, match="cannot listen for DHCP on interface nope0, UDP port 67: No such device"):
-        make_running(wire, {**files, "interface": "nope0"}).start()
+        make_running(wire, files, facts={"interface": "nope0"}).start()
 
 
 def test_an_interface_that_goes_down_and_up_again(running: Any, wire: Any, packets: Any) -> None:
@@ -310,7 +310,7 @@ def test_an_interface_that_goes_down_and_up_again(running: Any, wire: Any, packe
 
 def test_stopped_means_closed(wire: Any, files: dict[str, Any], make_running: Any) -> None:
     for _ in range(2):  # a second start finds every port free
-        made = make_running(wire, {**files, "ra_prefix": "fd99::/64"})
+        made = make_running(wire, files, {"ra_prefix": "fd99::/64"})
         made.start()
         made.stop()
         left = subprocess.run(["ip", "netns", "exec", wire.head, "ss", "-Hlnu"], capture_output=True, check=True, text=True).stdout

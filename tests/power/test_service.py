@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layercake.kraken.errors import InputError, LayercakeError, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Unreachable
 from powerman.driver import PowerState
 
 
@@ -81,7 +81,7 @@ async def test_calls(world: Any) -> None:
     assert await world.service.call("power.sensors", {"node": "n1"}) == [
         {"name": "Inlet", "value": 21.5, "unit": "°C", "health": "ok"}]
     assert (await world.service.call("power.log", {"node": "n1"}))[0]["text"] == "power supply: present"
-    with pytest.raises(KeyError):
+    with pytest.raises(NotFound):
         await world.service.call("explode", {"node": "n1"})
     with pytest.raises(InputError):
         await world.service.call("power.status", {})
