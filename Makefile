@@ -44,8 +44,9 @@ bench: install
 	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \
 	echo "== $$name"; $(PY) -m tests.bench.$$name || exit 1; done
 
-# A warning is an error.
+# The reference is generated from the code first; a warning is an error.
 docs: install
+	$(PY) -m docs.generate
 	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "open build/docs/index.html"
 

@@ -41,3 +41,8 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text()):
         assert (ROOT / target).exists(), target
+
+
+def test_the_map_is_short_and_true() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 150
