@@ -11,9 +11,9 @@ import inspect
 
 from docs.generator.markdown import code, page, plain, table
 from docs.generator.structs import FIELDS, fields_of
-from imageapi.node import objectspec as objects
-from imageapi.node.options import Health, Resources
-from imageapi.node.spec import CONTAINER_FIELDS, ContainerSpec
+from imageapi.spec import objects
+from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, Resources
+from imageapi.spec.health import CHECKS, Health
 from layercake.head import modules
 from layercake.head.hosting import declared
 from layercake.head.settings import Settings
@@ -96,10 +96,11 @@ def container_page() -> str:
     rows = [(code(f), _shown(defaults[f]), plain(CONTAINER_MEANINGS[f])) for f in CONTAINER_FIELDS]
     health = [(code(f.name), _shown(f.default)) for f in dataclasses.fields(Health)]
     limits = [(code(f.name), _shown(f.default)) for f in dataclasses.fields(Resources)]
+    checks = [(code(kind), plain(what)) for kind, what in CHECKS.items()]
     return page(
         "container.yaml", "How an image is run. The file is given with `--container` to `layercake image build` and `image add`.\n",
         table(("Field", "Default", "Meaning"), rows),
-        "## health\n", plain(inspect.getdoc(Health)) + "\n",
+        "## health\n", plain(inspect.getdoc(Health)) + "\n", table(("Kind", "Healthy is"), checks),
         table(("Field", "Default"), health),
         "## resources\n", plain(inspect.getdoc(Resources)) + "\n", table(("Field", "Default"), limits),
         "## mounts\n", "A list. Each entry has `target`, the path in the container, and one of these descriptions M:\n",

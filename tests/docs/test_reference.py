@@ -11,7 +11,7 @@ import pytest
 
 from docs import generate
 from docs.generator import interfaces
-from imageapi.node.spec import CONTAINER_FIELDS
+from imageapi.spec.container import CONTAINER_FIELDS
 from layercake.cli.main import cli
 from layercake.head import modules
 from layercake.head.settings import Settings

@@ -46,3 +46,5 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_the_map_is_short_and_true() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert len(text.splitlines()) <= 150
+    for path in re.findall(r"`((?:layercake|pxe|powerman|imageapi|minos|docs|tests)/[\w./-]+)`", text):
+        assert "NOUN" in path or (ROOT / path).exists(), path
