@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from docs.generator.markdown import code, plain
-from layercake.moduleapi.secrets import SecretRef
+from layercake.base.secrets import SecretRef
 
 
 def type_name(hint: Any) -> str:
