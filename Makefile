@@ -8,13 +8,14 @@ PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
 KEEP ?=
 STORE ?=
 
-.PHONY: help install demo test test-fast bench lint proto clean
+.PHONY: help install demo test test-fast bench docs lint proto clean
 
 help:
 	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make bench          the benchmarks in tests/bench"
+	@echo "make docs           the documentation as a site: build/docs/index.html"
 
 $(VENV)/.apt: packages.txt vm-testbed/packages.txt
 	@missing=$$(for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
@@ -42,6 +43,12 @@ test-fast: install
 bench: install
 	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \
 	echo "== $$name"; $(PY) -m tests.bench.$$name || exit 1; done
+
+# The reference is generated from the code first; a warning is an error.
+docs: install
+	$(PY) -m docs.generate
+	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 lint: install
 	$(PY) -m pytest tests/contract

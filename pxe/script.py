@@ -46,7 +46,7 @@ def _console(value: str) -> list[str]:
 
 
 def command_line(node: Node, mac: bytes, token: str, settings: Settings) -> str:
-    """minOS's kernel command line (ARCHITECTURE.md). Raises InputError if a value could mean something else than itself."""
+    """minOS's kernel command line. Raises InputError if a value could mean something else than itself."""
     extra = _words("kernel_args", node.kernel_args)
     if any(w.startswith("layercake.") for w in extra):
         raise InputError(f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ["layercake", "pxe", "powerman", "imageapi", "minos", "vm-testbed"]
+CODE = ["layercake", "pxe", "powerman", "imageapi", "minos", "vm-testbed", "docs"]
 COMMANDS = {
     "ruff": ["-m", "ruff", "check", "."],
     "mypy": ["-m", "mypy", *CODE, "tests"],

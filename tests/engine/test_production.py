@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
 from layercake.head import modules
-from layercake.kraken.mutation import Mutation, Where
+from layercake.kraken.mutation import Mutation
 from layercake.kraken.planner import Planner
 from tests.support import production
 
@@ -28,22 +26,6 @@ def chain(planner: Planner, goal: str, **state: str) -> list[str] | None:
     wanted = production.up(planner) if goal == "up" else production.off(planner)
     found = planner.chain(planner.layout.pack(state), wanted)
     return None if found is None else [m.name for m in found]
-
-
-def _parsed(text: str) -> dict[str, tuple[str, ...]]:
-    return {k: (v,) for k, v in re.findall(r"([a-z]+)=([A-Z]+)", text)}
-
-
-def test_the_page_and_this_copy_agree() -> None:
-    page = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text().split("## Mutations")[1].split("\n## ")[0]
-    lines = [line for line in page.splitlines() if re.match(r"\| [a-z]+-?[a-z]* \|", line)]
-    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in lines]
-    table = {}
-    for name, changes, conditions, where, _ in (row for row in rows if row[0] != "name"):
-        requires, _, excludes = conditions.partition("excludes")
-        changed = {v: (a, b) for v, a, b in re.findall(r"([a-z]+) ([A-Z]+)->([A-Z]+)", changes)}
-        table[name] = (changed, _parsed(requires), _parsed(excludes), Where.NODE if where == "NODE" else Where.HEAD)
-    assert table == {m.name: (m.changes, m.requires, m.excludes, m.where) for m in production.MUTATIONS}
 
 
 def facts(mutations: Iterable[Mutation]) -> dict[str, tuple[object, ...]]:

@@ -1,6 +1,6 @@
-"""The table of ARCHITECTURE.md ("Mutations"), written out for the engine's tests so that they need no service.
+"""The mutations that an operator expects, written out a second time: the engine's tests need no module for them.
 
-tests/engine/test_production.py reads the page and fails when this copy and the page no longer agree.
+tests/engine/test_production.py fails when the modules declare anything else. docs/reference/variables.md is made from their own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,27 @@
+"""How Sphinx builds the documentation: `make docs`. Nothing in the output comes from another host."""
+
+from __future__ import annotations
+
+from layercake import __version__
+
+project = "Layercake"
+version = release = __version__
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+root_doc = "index"
+exclude_patterns: list[str] = []
+nitpicky = True
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+suppress_warnings = ["misc.highlighting_failure"]
+
+html_theme = "furo"
+html_title = "Layercake"
+html_static_path = ["_static"]
+html_css_files = ["layercake.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_show_sourcelink = False
+templates_path: list[str] = []

@@ -1,0 +1,1 @@
+"""Makes the pages of the reference from the code; docs/generate.py writes them."""

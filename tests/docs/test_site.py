@@ -1,0 +1,50 @@
+"""The documentation builds without a warning, loads nothing from elsewhere, and its links from outside the site lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+_LOADS = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//""")
+_IMPORTS = re.compile(r"""(?:@import|url\()\s*["']?(?:https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it."""
+    out = tmp_path_factory.mktemp("site")
+    command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "trees"), str(DOCS), str(out / "html")]
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out / "html"
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    for page in DOCS.rglob("*.md"):
+        assert (site / page.relative_to(DOCS)).with_suffix(".html").exists()
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert not _LOADS.search(page.read_text()), page
+    for sheet in site.rglob("*.css"):
+        assert not _IMPORTS.search(sheet.read_text()), sheet
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text()):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_map_is_short_and_true() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 150
+    for path in re.findall(r"`((?:layercake|pxe|powerman|imageapi|minos|docs|tests)/[\w./-]+)`", text):
+        assert "NOUN" in path or (ROOT / path).exists(), path
