@@ -69,7 +69,8 @@ class Mutation:
             return declare(
                 str(data["name"]), changes={v: (str(a), str(b)) for v, (a, b) in data["changes"].items()},
                 requires=data["requires"], excludes=data["excludes"], traits=data["traits"],
-                where=Where(data["where"]), timeout=data["timeout"], retries=int(data["retries"]), cost=int(data["cost"]), joins=bool(data["joins"]),
+                where=Where(data["where"]), timeout=data["timeout"], retries=int(data["retries"]), cost=int(data["cost"]),
+                joins=bool(data["joins"]),
                 on_timeout=(str(timed[0]), str(timed[1])) if timed else None, doc=str(data["doc"]))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise DeclarationError(f"cannot read a mutation: it is not well-formed: {error!r}") from None
