@@ -8,7 +8,7 @@ PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
 KEEP ?=
 STORE ?=
 
-.PHONY: help install demo test test-fast bench docs lint proto clean
+.PHONY: help install fetch demo test test-fast bench docs lint proto clean
 
 help:
 	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
@@ -31,16 +31,20 @@ $(VENV)/.python: pyproject.toml $(VENV)/.apt
 
 install: $(VENV)/.python
 
-demo: install
+# What needs the network is fetched before anything is tested, with retries, and kept.
+fetch: install
+	@$(PY) vm-testbed/prefetch.py
+
+demo: fetch
 	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))
 
-test: install
+test: fetch
 	$(PY) -m pytest
 
-test-fast: install
+test-fast: fetch
 	$(PY) -m pytest -m "not vm"
 
-bench: install
+bench: fetch
 	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \
 	echo "== $$name"; $(PY) -m tests.bench.$$name || exit 1; done
 

@@ -1,0 +1,50 @@
+"""Fetches what tests, demo and benchmarks need from Debian's archive, before they run, with retries; it is kept in the cache.
+
+    python vm-testbed/prefetch.py
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from headrun import CACHE
+from serviceimages import SLURM_PACKAGES, WEB_PACKAGES
+from smallimages import PACKAGES, debian_base
+
+from layercake.kraken.backoff import backoff
+from layercake.kraken.errors import LayercakeError
+from minos.build import BuildOptions, kernel
+
+SUITE = "bookworm"
+TRIES, FIRST_S, MOST_S = 5, 5.0, 60.0
+IMAGES = CACHE / "images"
+WANTED: dict[str, Callable[[], object]] = {
+    "the nodes' kernel": lambda: kernel.fetch(BuildOptions(CACHE, CACHE).kernel_package, CACHE),
+    "the base of the systemd image": lambda: debian_base(IMAGES, "systemd", PACKAGES, SUITE),
+    "the base of the web image": lambda: debian_base(IMAGES, "web", WEB_PACKAGES, SUITE),
+    "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),
+}
+
+
+def main() -> int:
+    """Exit status 0 when all is there."""
+    for what, fetch in WANTED.items():
+        for attempt in range(1, TRIES + 1):
+            try:
+                fetch()
+                break
+            except LayercakeError as error:
+                print(f"cannot fetch {what} (try {attempt} of {TRIES}): {error}", file=sys.stderr)
+                if attempt == TRIES:
+                    return 1
+                time.sleep(backoff(attempt, FIRST_S, MOST_S))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
