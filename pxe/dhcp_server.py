@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 from collections.abc import Callable
 
+from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe import dhcp_packet as dhcp
 from pxe import events
@@ -16,10 +16,7 @@ from pxe.notes import Note, Recorder
 from pxe.settings import Settings, packed
 from pxe.windows import Step
 
-_DRAIN = 256
 _RECEIVE_BYTES = 4097  # one more than the codec takes, so that a longer packet is seen to be too long
-_SO_RCVBUFFORCE = 33
-_BUFFER_BYTES = 8 << 20
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
 
@@ -32,7 +29,8 @@ class DhcpServer:
         self._decide = decide
         self._recorder = recorder
         self._address = packed(settings.address)
-        self._udp: socket.socket | None = None
+        self._server = DatagramServer(lambda data, source: self._handle(data), size=_RECEIVE_BYTES,
+                                      failed=lambda error: self._failed("receive", error))
         self._raw: socket.socket | None = None
         self._mac = bytes(6)
 
@@ -40,12 +38,9 @@ class DhcpServer:
         """Opens both sockets and starts to answer. Raises OperationFailed."""
         interface, port = self._settings.interface, self._settings.dhcp_port
         try:
-            udp = self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-            udp.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
-            udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            udp.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-            udp.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-            udp.bind(("", port))
+            self._server.open(
+                ("", port), (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
+                (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1), (socket.SOL_SOCKET, socket.SO_BROADCAST, 1))
             raw = self._raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             raw.bind((interface, 0))
             self._mac = raw.getsockname()[4]
@@ -53,30 +48,13 @@ class DhcpServer:
             self.close()
             raise OperationFailed(f"cannot listen for DHCP on interface {interface}, UDP port {port}: {error.strerror}",
                                   hint="it needs root, the interface up, and no other DHCP server on this machine") from error
-        asyncio.get_running_loop().add_reader(udp.fileno(), self._readable)
 
     def close(self) -> None:
         """Closes both sockets."""
-        if self._udp is not None:
-            if self._udp.fileno() >= 0:
-                asyncio.get_running_loop().remove_reader(self._udp.fileno())
-            self._udp.close()
+        self._server.close()
         if self._raw is not None:
             self._raw.close()
-        self._udp = self._raw = None
-
-    def _readable(self) -> None:
-        for _ in range(_DRAIN):
-            if self._udp is None:
-                return
-            try:
-                data = self._udp.recv(_RECEIVE_BYTES)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:  # the interface went down: the next packet may come when it is up again
-                self._failed("receive", error)
-                return
-            self._handle(data)
+            self._raw = None
 
     def _handle(self, data: bytes) -> None:
         counters = self._recorder.counters
@@ -103,10 +81,10 @@ class DhcpServer:
         payload = dhcp.build(reply)
         if decision.way is Way.FRAME and self._raw is not None:
             self._raw.send(build_frame(self._mac, reply.mac, (self._address, port), (decision.address, port + 1), payload))
-        elif self._udp is not None:
+        elif self._server.socket is not None:
             target = (socket.inet_ntoa(decision.address), port if decision.way is Way.RELAY else port + 1)
             source = (socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, self._address, bytes(4)))
-            self._udp.sendmsg([payload], [source], 0, target)
+            self._server.socket.sendmsg([payload], [source], 0, target)
 
     def _failed(self, what: str, error: OSError) -> None:
         self._recorder.counters[f"dhcp.{what}-failed"] += 1

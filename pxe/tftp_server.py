@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe.tftp_packet import Code, Terms, TftpError, build_error, negotiate, parse_answer, parse_request
 from pxe.tftp_transfer import Phase, Transfer
 
 _DRAIN = 256
-_SO_RCVBUFFORCE = 33
-_BUFFER_BYTES = 8 << 20
 _TICK_S = 0.25
 _MAX_TRANSFERS = 2048
 _MAX_FROM_ONE = 8
@@ -54,21 +53,17 @@ class TftpServer:
         self._gate = gate
         self._counters = counters
         self._clock = clock
-        self._sock: socket.socket | None = None
+        self._server = DatagramServer(self._request)  # an error while reading is an ICMP answer about a packet of ours: let it be
         self._live: dict[tuple[str, int], _Live] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
         try:
-            sock = self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-            sock.bind(self._address)
+            self._server.open(self._address)
         except OSError as error:
-            self.close()
             raise OperationFailed(f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: {error.strerror}",
                                   hint="it needs root, and no other TFTP server on this address") from error
-        asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
 
     def close(self) -> None:
         """Stops all transfers and listens no more."""
@@ -77,25 +72,12 @@ class TftpServer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._sock is not None:
-            asyncio.get_running_loop().remove_reader(self._sock.fileno())
-            self._sock.close()
-            self._sock = None
-
-    def _readable(self) -> None:
-        for _ in range(_DRAIN):
-            if self._sock is None:
-                return
-            try:
-                data, peer = self._sock.recvfrom(2048)
-            except OSError:  # drained, or an ICMP error about an answer of ours that nobody took
-                return
-            self._request(data, peer)
+        self._server.close()
 
     def _refuse(self, peer: tuple[str, int], code: Code, text: str) -> None:
-        if self._sock is not None:
+        if self._server.socket is not None:
             try:
-                self._sock.sendto(build_error(code, text), peer)
+                self._server.socket.sendto(build_error(code, text), peer)
             except OSError:
                 self._counters["tftp.send-failed"] += 1
 

@@ -6,7 +6,6 @@ Each module has a section of its own, read by the module's own struct; `modules`
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,5 +122,6 @@ def save(data_dir: Path, settings: Settings) -> None:
     path = data_dir / FILE_NAME
     path.touch(mode=0o600)
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"
-    plain: Mapping[str, Any] = msgspec.to_builtins(settings)
-    path.write_bytes(comment + msgspec.yaml.encode({**{k: v for k, v in plain.items() if k != "sections"}, **plain["sections"]}))
+    own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections"}
+    sections = {m.section: settings.of(m) for m in modules.built_in() if m.section}
+    path.write_bytes(comment + msgspec.yaml.encode({**own, **sections}))

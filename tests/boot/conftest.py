@@ -25,6 +25,7 @@ from pxe.service import PxeService
 from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.windows import Windows
+from tests.support.clock import FakeClock
 from tests.support.site import boot_settings, site
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
@@ -35,19 +36,9 @@ RECORD = {"name": "n1", "macs": [MAC], "ip": "10.99.0.11", "arch": "x86_64", "fi
 FACTS: dict[str, Any] = {"gateway": "10.99.0.254", "dns": ["10.99.0.1", "10.99.0.2"]}
 
 
-class Clock:
-    """Time that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(1000.0)
 
 
 @pytest.fixture
@@ -66,7 +57,7 @@ def link() -> FakeLink:
 
 
 @pytest.fixture
-def state(settings: Settings, node: Node, link: FakeLink, clock: Clock) -> BootState:
+def state(settings: Settings, node: Node, link: FakeLink, clock: FakeClock) -> BootState:
     """A table with one node that is not armed."""
     nodes, windows = Nodes(), Windows()
     nodes.put(node)

@@ -11,6 +11,7 @@ from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
 from layercake.head.state.store import Record, Session
 from layercake.kraken.wire import Datagram, Kind, decode, encode
+from tests.support.clock import FakeClock
 
 INVENTORY = """
 defaults: {console: ttyS0, images: []}
@@ -18,16 +19,6 @@ nodes:
   n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10}
   n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}
 """
-
-
-class FakeClock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class World:
@@ -62,9 +53,7 @@ class World:
 
     @property
     def port(self) -> int:
-        found = self.head.sync._socket
-        assert found is not None
-        return int(found.getsockname()[1])
+        return self.head.sync.port
 
     def node(self, name: str) -> Record:
         return self.head.store.named(name)
@@ -100,7 +89,7 @@ class World:
     def send(self, data: bytes) -> None:
         """Sends a datagram to the head, which reads it."""
         self.client.sendto(data, ("127.0.0.1", self.port))
-        self.head.sync._readable()
+        self.head.sync.read()
 
     def received(self, name: str) -> Datagram:
         session = self.node(name).session

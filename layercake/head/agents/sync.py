@@ -8,16 +8,15 @@ and is lost if it does not answer within `probe_s`.
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import logging
-import socket
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
 
 from layercake.base.clock import Clock
+from layercake.base.datagrams import DatagramServer
 from layercake.head import events
 from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
@@ -28,8 +27,7 @@ from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek
 
 log = logging.getLogger("layercake.sync")
-_DRAIN = 32  # then others have their turn; what is left is read in the next round of the loop
-_SO_RCVBUFFORCE = 33
+_DRAIN = 32  # datagrams at a stretch: each may set off much
 
 
 class Loss(enum.Enum):
@@ -54,41 +52,35 @@ class Sync:
         self._on_lost = on_lost
         self._alive = table.alive
         self._of_nodes = tuple(table.of_nodes - {"run"})
-        self._socket: socket.socket | None = None
+        self._server = DatagramServer(self._take, at_once=_DRAIN,
+                                      failed=lambda error: log.warning("cannot read the sync socket: %s", error))
         self._guards: dict[int, ReplayGuard] = {}
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
         self.counters: Counter[str] = Counter()
 
     def open(self) -> None:
         """Binds the socket and reads it from the running event loop."""
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
-        self._socket.bind((self._settings.address, self._settings.sync.port))
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
+        self._server.open((self._settings.address, self._settings.sync.port))
 
     def close(self) -> None:
         """Closes the socket."""
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        self._server.close()
 
-    def _readable(self) -> None:
-        assert self._socket is not None  # noqa: S101 - only called while it is open
-        for _ in range(_DRAIN):
-            try:
-                data, address = self._socket.recvfrom(2048)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                log.warning("cannot read the sync socket: %s", error)
-                return
-            try:
-                self.receive(data, address)
-            except WireError as error:
-                self.counters["refused"] += 1
-                log.debug("datagram from %s refused: %s", address[0], error)
+    def read(self) -> None:
+        """Reads what has arrived."""
+        self._server.read()
+
+    @property
+    def port(self) -> int:
+        """The UDP port in use, 0 while the socket is closed."""
+        return int(self._server.socket.getsockname()[1]) if self._server.socket is not None else 0
+
+    def _take(self, data: bytes, address: tuple[str, int]) -> None:
+        try:
+            self.receive(data, address)
+        except WireError as error:
+            self.counters["refused"] += 1
+            log.debug("datagram from %s refused: %s", address[0], error)
 
     def receive(self, data: bytes, address: tuple[str, int]) -> None:
         """Handles one datagram. Raises WireError if it is malformed, forged, replayed or of an unknown session."""
@@ -172,7 +164,7 @@ class Sync:
     def _send(
         self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None, *, probe: bool = False
     ) -> None:
-        if self._socket is None or record.session is None:
+        if self._server.socket is None or record.session is None:
             return
         goal, layout = record.machine.goal, record.planner.layout
         datagram = Datagram(
@@ -181,7 +173,7 @@ class Sync:
             dsc_revision=0 if probe else record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
         )
         try:
-            self._socket.sendto(encode(datagram, record.session.key), address)
+            self._server.socket.sendto(encode(datagram, record.session.key), address)
         except OSError as error:  # the node's next HELLO brings the next chance
             self.counters["unsent"] += 1
             log.debug("cannot send to %s: %s", record.name, error)
