@@ -29,7 +29,15 @@ $(VENV)/.python: pyproject.toml $(VENV)/.apt
 	@$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-install: $(VENV)/.python
+# The libraries of the example module in Node.js. Debian's npm is not wanted beside another that is there already.
+NPM := examples/modules/thermal-node
+$(VENV)/.npm: $(NPM)/package-lock.json $(VENV)/.python
+	@command -v npm >/dev/null || { $(APT) update && $(APT) install -y --no-install-recommends nodejs npm >/dev/null; }
+	@for wait in 5 20 0; do npm ci --prefix $(NPM) --no-audit --no-fund --ignore-scripts --silent && break; \
+	[ $$wait != 0 ] || exit 1; sleep $$wait; done
+	@touch $@
+
+install: $(VENV)/.python $(VENV)/.npm
 
 # What needs the network is fetched before anything is tested, with retries, and kept.
 fetch: install
@@ -61,4 +69,4 @@ proto: install
 	cd layercake/moduleapi && ../../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. module.proto
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis $(NPM)/node_modules

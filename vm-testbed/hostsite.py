@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from hostnode import HeadNamespace, HostNode
 from imageapi.settings import ImageSettings
 from layercake.head import pki
 from layercake.head import settings as head_settings
+from layercake.head.hosting.declared import SiteModule
 from layercake.head.settings import Settings, SyncSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,10 +27,14 @@ OVER = ("done", "failed", "aborted", "paused")
 
 
 class HostSite(HeadClient):
-    """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image."""
+    """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image, if there are images.
+
+    `modules` are the site's own, `python` is the interpreter that the head runs in.
+    """
 
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
-                 store: ImageSettings | None = None, groups: Sequence[str] = ()) -> None:
+                 store: ImageSettings | None = None, groups: Sequence[str] = (), modules: Mapping[str, SiteModule] | None = None,
+                 python: str = sys.executable) -> None:
         super().__init__(directory / "head/api.sock")
         self.directory = directory
         self.data = directory / "head"
@@ -39,6 +44,8 @@ class HostSite(HeadClient):
         self.nodes = [HostNode(self.namespace, f"h{i}", 10 + i, directory / f"h{i}") for i in range(count)]
         self._sync = sync or SyncSettings(hello_s=1.0, dead_s=4.0, probe_s=1.0)
         self._store = store or ImageSettings()
+        self._modules = dict(modules or {})
+        self._python = python
 
     # -- life
 
@@ -51,13 +58,14 @@ class HostSite(HeadClient):
         (self.data / "boot").mkdir()
         settings = Settings(
             interface="br0", address=address, socket=str(self.socket), sync=self._sync, sections={"images": self._store},
+            modules=self._modules,
         )
         head_settings.save(self.data, settings)
         self.start_head()
         for name, path in self.images.items():
             self.api("POST", "/v1/images", {"path": str(path), "name": name, "systemd": False, "command": ["/init"],
                                             "stop_timeout_s": 2.0})
-        self.apply(next(iter(self.images)))
+        self.apply(next(iter(self.images), ""))
         for node in self.nodes:
             self.start_node(node)
         self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 60)
@@ -80,7 +88,7 @@ class HostSite(HeadClient):
         """Starts the head's process; returns when it answers."""
         with (self.directory / "head.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)], cwd=ROOT, stdin=subprocess.DEVNULL,
+                [self._python, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)], cwd=ROOT, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, preexec_fn=self._enter,
             )
         self.wait("the head serves", self._serving, 30)
