@@ -3,9 +3,7 @@ real agents and no machines. The head is a process that can be killed."""
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -88,16 +86,11 @@ class HostSite(HeadClient):
         """Starts the head's process; returns when it answers."""
         with (self.directory / "head.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self._python, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)], cwd=ROOT, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, preexec_fn=self._enter,
+                ["nsenter", f"--net=/run/netns/{self.namespace.name}", self._python, str(ROOT / "vm-testbed/hosthead.py"),
+                 str(self.data)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )
         self.wait("the head serves", self._serving, 30)
-
-    def _enter(self) -> None:
-        handle = os.open(f"/run/netns/{self.namespace.name}", os.O_RDONLY)
-        if ctypes.CDLL(None, use_errno=True).setns(handle, 0x40000000):
-            raise OSError(ctypes.get_errno(), "setns")
-        os.close(handle)
 
     def _serving(self) -> bool:
         if self.process is not None and self.process.poll() is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import sys
 from typing import Any
 
@@ -18,8 +17,8 @@ DIFF_S = 1800.0
 async def compare(files: list[str]) -> dict[str, Any]:
     """The packages and files that are different in the second of two files. Raises OperationFailed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "imageapi.build.contents", *files, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        preexec_fn=_last_in_line)
+        "nice", "-n", "19", sys.executable, "-m", "imageapi.build.contents", *files, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE)
     try:
         out, _ = await asyncio.wait_for(process.communicate(), DIFF_S)
     except TimeoutError:
@@ -37,7 +36,3 @@ async def compare(files: list[str]) -> dict[str, Any]:
     if "error" in found:
         raise OperationFailed(str(found["error"]), hint=str(found["hint"]))
     return dict(found)
-
-
-def _last_in_line() -> None:
-    os.nice(19)

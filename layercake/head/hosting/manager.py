@@ -1,18 +1,20 @@
 """The module manager: runs each module's process and keeps it running.
 
 One that dies is started again with exponential back-off; one that stays up for a minute starts from the shortest wait again. None
-outlives the head: each is started through prctl's "die with the parent" (moduleapi.client asks for it itself too).
+outlives the head: setpriv(1) has the kernel kill each when its parent dies. Nothing may be run in the child before it becomes the
+program (preexec_fn): gRPC's threads do not survive a fork, and the child would crash now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import enum
+import errno
 import logging
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -109,21 +111,21 @@ class ServiceManager:
             status.state, status.since = state, time.time()
 
     async def _keep(self, name: str) -> None:
-        status, failures = self.status[name], 0
+        status, failures, ended = self.status[name], 0, ""
         while not self._stopping:
             started = time.monotonic()
+            code = None
             try:
                 code = await self._run_once(status)
             except OSError as error:
-                code = -1
-                status.health = f"cannot start: {error}"
+                status.health = ended = f"cannot start: {error}"
             status.pid = None
             if self._stopping:
                 break
             failures = 1 if time.monotonic() - started > _STABLE_AFTER else failures + 1
             wait = backoff(failures, 0.5, _BACK_OFF_MAX)
-            if status.health == "running":
-                status.health = f"ended with {_describe(code)}"
+            if status.health in ("running", ended) and code is not None:
+                status.health = ended = f"ended with {_describe(code)}"
             log.warning("module %s %s; starting it again in %.1f s", name, status.health, wait)
             self._enter(status, ServiceState.WAITING)
             await asyncio.sleep(wait)
@@ -135,22 +137,17 @@ class ServiceManager:
         instance = f"{name}-{status.restarts}-{secrets.token_hex(4)}"
         self._host.expect(name, instance, cookie, self.launches[name].start)
         self._enter(status, ServiceState.STARTING)
+        command = self.launches[name].command
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
         with (self._log_dir / f"{name}.log").open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *self.launches[name].command, "--socket", str(self._socket), "--instance", instance, preexec_fn=_die_with_parent,
+                "setpriv", "--pdeathsig", "KILL", "--", *command, "--socket", str(self._socket), "--instance", instance,
                 stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
                 env={**os.environ, COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
             )
         status.pid = process.pid
         return await process.wait()
-
-
-_PRCTL = ctypes.CDLL(None, use_errno=True).prctl
-
-
-def _die_with_parent() -> None:
-    """In the child, before it becomes the program: a module in any language ends with the head (prctl(2), PR_SET_PDEATHSIG)."""
-    _PRCTL(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _describe(code: int) -> str:
