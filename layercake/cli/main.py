@@ -13,10 +13,12 @@ import click
 from layercake import __version__
 from layercake.cli.common.command import BAD_INPUT, FAILED, JSON, OK, REFUSED, UNREACHABLE, App
 from layercake.cli.common.target import DEFAULT_SOCKET, Target
-from layercake.kraken.errors import InputError, LayercakeError, Refused, Unreachable
+from layercake.kraken.errors import DeclarationError, GraphTooLarge, InputError, LayercakeError, Refused, Unreachable
 
 INTERRUPTED = 130
-_CODES: tuple[tuple[type[LayercakeError], int], ...] = ((InputError, BAD_INPUT), (Unreachable, UNREACHABLE), (Refused, REFUSED))
+_CODES: tuple[tuple[type[LayercakeError], int], ...] = (
+    (InputError, BAD_INPUT), (DeclarationError, BAD_INPUT), (GraphTooLarge, BAD_INPUT),
+    (Unreachable, UNREACHABLE), (Refused, REFUSED))
 
 COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",

@@ -51,9 +51,14 @@ def read(value: Marked, struct: type[S], problems: Problems, where: str = "", *,
         if key not in rules:
             problems.add(entry.key_mark, f"{prefix}{key}: unknown key {show(key)}", nearest(key, {*rules, *beside}))
             continue
-        inner = _struct_of(struct, key)
+        inner, several = _struct_of(struct, key)
         try:
-            given[key] = read(entry.value, inner, problems, prefix + key) if inner else rules[key].one(plain(entry.value))
+            if inner is None:
+                given[key] = rules[key].one(plain(entry.value))
+            elif several and isinstance(entry.value, Table):
+                given[key] = {k: read(e.value, inner, problems, f"{prefix}{key}.{k}") for k, e in entry.value.entries.items()}
+            else:
+                given[key] = read(entry.value, inner, problems, prefix + key)
         except Mistake as mistake:
             problems.add(entry.value.mark, f"{prefix}{key}: {mistake.message}", mistake.hint)
     for key, rule in rules.items():
@@ -62,7 +67,9 @@ def read(value: Marked, struct: type[S], problems: Problems, where: str = "", *,
     return struct(**given) if len(problems.found) == before else None
 
 
-def _struct_of(struct: type[msgspec.Struct], key: str) -> type[msgspec.Struct] | None:
-    """The struct that a field holds, if it is one."""
+def _struct_of(struct: type[msgspec.Struct], key: str) -> tuple[type[msgspec.Struct] | None, bool]:
+    """The struct that a field holds, if it does, and whether it is a mapping of them."""
     hint = typing.get_type_hints(struct).get(key)
-    return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None
+    several = typing.get_origin(hint) is dict
+    inner = typing.get_args(hint)[1] if several else hint
+    return (inner, several) if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else (None, False)

@@ -22,7 +22,7 @@ from layercake.base.text import nearest
 from layercake.inventory import structs
 from layercake.kraken.errors import DeclarationError, InputError
 from layercake.kraken.events import EventKind, Severity
-from layercake.kraken.mutation import Mutation, declare
+from layercake.kraken.mutation import Mutation, Where, declare
 from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.module import Call, Goals, Module, NodeFacts, NodeRequest, NoRequest, Reveal, Role
@@ -120,7 +120,7 @@ def _program(name: str, site: SiteModule) -> Module:
     if not site.declares:
         raise InputError(f"cannot load module {name}: it has a command and declares nothing",
                          hint=f"modules.{name}.declares is the path of a YAML file with its variables and mutations")
-    table, problems = structs.read_file(Path(site.declares), "declarations", f"modules.{name}.declares names it")
+    table, problems = structs.read_file(Path(site.declares), f"declarations of module {name}", f"modules.{name}.declares names it")
     found = structs.read(table, Declarations, problems)
     problems.raise_if_any()
     if found is None:
@@ -138,10 +138,14 @@ def _package(name: str) -> tuple[Module, str]:
                          hint=nearest(name, found) or f"install it beside Layercake; its entry point is in the group {GROUP}")
     try:
         module = found[name].load()
-    except Exception as error:  # somebody else's code: whatever it raises, the operator reads which package it was
+    except (Exception, SystemExit) as error:  # somebody else's code: whatever it raises, the operator reads which package it was
         raise InputError(f"cannot load module {name}: its package fails: {type(error).__name__}: {error}") from error
     if not isinstance(module, Module) or module.name != name:
         raise InputError(f"cannot load module {name}: its entry point is not a Module of that name")
+    for mutation in module.mutations:
+        if mutation.where is Where.NODE or mutation.handler is None:
+            raise DeclarationError(f"cannot load module {name}: nobody carries out its mutation {mutation.name}",
+                                   hint="a site's mutations have a handler, which its process on the head runs")
     return module, found[name].value
 
 
@@ -157,6 +161,9 @@ def load(modules: Mapping[str, SiteModule]) -> dict[str, Loaded]:
     """The site's modules by name. Raises InputError and DeclarationError that name the module."""
     loaded: dict[str, Loaded] = {}
     for name, site in modules.items():
+        if site.declares and not site.command:
+            raise InputError(f"cannot load module {name}: it declares and has no program",
+                             hint=f"modules.{name}.command starts it")
         module, reference = (_program(name, site), "") if site.command else _package(name)
         try:
             settings = site.settings if site.command else msgspec.convert(site.settings, module.settings)

@@ -10,7 +10,7 @@ from layercake.kraken.errors import DeclarationError, LayercakeError, NotFound
 from layercake.kraken.events import EventKind
 from layercake.kraken.mutation import Mutation, Where
 from layercake.kraken.planner import Planner
-from layercake.kraken.variables import UNKNOWN, Variable
+from layercake.kraken.variables import UNKNOWN, Layout, Variable
 from layercake.moduleapi.module import Call, Module
 
 
@@ -54,19 +54,34 @@ class Table:
         try:
             planner = self._planner(self.mutations)
         except LayercakeError as error:
-            raise type(error)(f"cannot load the modules {', '.join(self.modules)}: {error.message}", hint=error.hint) from None
+            who = self._culprit()
+            raise type(error)(f"cannot load {who}: {error.message}", hint=error.hint) from None
+        for module in self.modules.values():
+            _check_names(module, planner.layout)
         for what in ("up", "off", "empty"):
-            wanted = self._wanted(what)
-            if planner.chain(0, planner.layout.goal(wanted)) is not None:
-                continue
+            wanted: dict[str, str] = {}
             for module in self.modules.values():
-                own = planner.layout.goal(_goals(module, what))
-                if planner.chain(0, own) is None:
-                    goal = ", ".join(f"{k}={v}" for k, v in _goals(module, what).items())
-                    raise DeclarationError(f"cannot load module {module.name}: no mutations lead from {UNKNOWN} to its goal {goal}",
-                                           hint=f"a node that is {what} could never be so; declare a mutation that makes it so")
-            raise DeclarationError(f"cannot load the modules {', '.join(self.modules)}: what they want of a node "
-                                   f"that is {what} is a contradiction: " + ", ".join(f"{k}={v}" for k, v in wanted.items()))
+                own = _goals(module, what)
+                if planner.chain(0, planner.layout.goal(own)) is None:
+                    raise DeclarationError(
+                        f"cannot load module {module.name}: no mutations lead from {UNKNOWN} to its goal {_listed(own)}",
+                        hint=f"a node that is {what} could never be so; declare a mutation that makes it so")
+                both = planner.layout.goal({**wanted, **own})
+                if any(wanted.get(k, v) != v for k, v in own.items()) or planner.chain(0, both) is None:
+                    raise DeclarationError(f"cannot load module {module.name}: of a node that is {what} it wants {_listed(own)}, a "
+                                           f"contradiction to what other modules want: {_listed(wanted)}")
+                wanted.update(own)
+
+    def _culprit(self) -> str:
+        """Whose declarations are to blame when they make no graph: of the last module without which the others do."""
+        for module in reversed(self.modules.values()):
+            others = [m for m in self.modules.values() if m is not module]
+            try:
+                Planner([x for m in others for x in m.mutations], [v for m in others for v in m.variables])
+            except LayercakeError:
+                continue
+            return f"module {module.name}"
+        return f"the modules {', '.join(self.modules)}"
 
     # -- what is wanted
 
@@ -122,6 +137,21 @@ class Table:
     def node(self, record: Mapping[str, Any]) -> Node:
         """The node that `Node.to_record` wrote. Raises InputError."""
         return Node.from_record(record, self.parts)
+
+
+def _check_names(module: Module, layout: Layout) -> None:
+    """What a module wants, watches and calls alive must be declared by some module."""
+    try:
+        for values in (module.goals.up, module.goals.off, module.goals.empty, module.alive):
+            layout.goal(values)
+        for name in module.watches:
+            layout.mask(name)
+    except DeclarationError as error:
+        raise DeclarationError(f"cannot load module {module.name}: {error.message}", hint=error.hint) from None
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in values.items())
 
 
 def _goals(module: Module, what: str) -> Mapping[str, str]:
