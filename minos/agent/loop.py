@@ -18,7 +18,7 @@ from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Trouble
 from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early, Look
-from minos.agent.machine import Machine
+from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.wanted import NodeImages, Wanted
 from minos.agent.worker import Done, Worker
@@ -26,10 +26,6 @@ from minos.agent.worker import Done, Worker
 TICK = 1.0
 """Seconds between two looks at what nobody reports, like the busy files."""
 TRIM_EVERY = 10.0
-VOUCHES = ("busy", "image", "run")
-"""The variables that a node reports; the head finds out the others by itself."""
-ALIVE = {"power": "ON", "boot": "INIT", "run": "SYNC"}
-"""What an agent that has joined knows without looking."""
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
 

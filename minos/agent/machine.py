@@ -16,6 +16,11 @@ from layercake.kraken.variables import ANYTHING, UNKNOWN, Goal
 from minos.agent.bond.outbox import EventSink
 from minos.agent.state import Session
 
+VOUCHES = ("busy", "image", "run")
+"""The variables that a node reports; the head finds out the others by itself."""
+ALIVE = {"power": "ON", "boot": "INIT", "run": "SYNC"}
+"""What an agent that has joined knows without looking."""
+
 
 class Carrier(Protocol):
     """Carries attempts out (Worker)."""
@@ -54,8 +59,9 @@ class Machine:
         return self.layout.get(self.node.state, variable)
 
     def goal_of(self, wanted: Mapping[str, Any]) -> Goal:
-        """The goal {variable: value}; variables and values that this node's layout does not have are left out."""
-        known = {v.name: v.values for v in self.layout.variables}
+        """The goal {variable: value}. Variables that only the head finds out are left out: the node would wait for them in vain,
+        and its images with it. So are values that this node's layout does not have."""
+        known = {v.name: v.values for v in self.layout.variables if v.name in (*VOUCHES, *ALIVE)}
         return self.layout.goal({k: v for k, v in wanted.items() if v in known.get(k, ())})
 
     def discovered(self, values: Mapping[str, str], why: str) -> None:
