@@ -49,6 +49,11 @@ class HostSite(HeadClient):
 
     def up(self) -> None:
         """From nothing to all nodes running the first image."""
+        self.begin()
+        self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 60)
+
+    def begin(self) -> None:
+        """Starts the head and the nodes' agents."""
         self.namespace.up()
         self.data.mkdir(parents=True)
         address = self.namespace.address
@@ -66,7 +71,6 @@ class HostSite(HeadClient):
         self.apply(next(iter(self.images), ""))
         for node in self.nodes:
             self.start_node(node)
-        self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 60)
 
     def inventory(self, image: str) -> str:
         """The inventory. Node i is in groups[i] if there is one."""

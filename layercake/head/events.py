@@ -38,6 +38,7 @@ SERVICE_UNWELL = EventKind("service.unwell", _E, "A module's process says what i
 SERVICE_DETACHED = EventKind("service.detached", _W, "A module's process went away; it is started again.")
 SERVICE_REFUSED = EventKind("service.refused", _W,
     "A module's process said something that was not its to say, or that made no sense; it was left out.")
+SERVICE_FLOODS = EventKind("service.floods", _W, "A module told more than a history can hold; the text says how much was left out.")
 
 IMAGE_ADDED = EventKind("image.added", _I, "An image was put into the store.")
 IMAGE_REMOVED = EventKind("image.removed", _I, "An image's name was taken out of the store.")
@@ -69,7 +70,8 @@ EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_EXEC,
     NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
-    SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
+    SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
+    IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,
     ROLL_ROLLING_BACK, ROLL_DONE, ROLL_FAILED, ROLL_ABORTED, ROLL_SKIPPED, ROLL_NODE_FAILED, SLURM_DRAINED, SLURM_RESUMED,
     SLURM_UNWELL, SLURM_WELL,

@@ -21,12 +21,15 @@ Open = Callable[..., AbstractContextManager[HostSite]]
 
 
 @contextlib.contextmanager
-def open_site(modules: Mapping[str, SiteModule], *, python: str = sys.executable) -> Iterator[HostSite]:
-    """A site with these modules and the node h0, which has converged."""
+def open_site(modules: Mapping[str, SiteModule], *, python: str = sys.executable, converged: bool = True) -> Iterator[HostSite]:
+    """A site with these modules and the node h0, which has converged unless it need not."""
     with tempfile.TemporaryDirectory(prefix="layercake-modules-") as scratch:
         site = HostSite(Path(scratch) / "site", 1, {}, modules=modules, python=python)
         try:
-            site.up()
+            if converged:
+                site.up()
+            else:
+                site.begin()
             yield site
         finally:
             site.down()

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import grpc.aio
 
-from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
+from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.client import API_VERSION, ERROR_KINDS
 
@@ -34,6 +34,8 @@ RATE, AT_ONCE = 5000.0, 200
 BURST = 50_000.0
 BACKLOG = 500_000
 """Messages to a module that does not read them, before it is cut off and started again."""
+EVENT_DATA = 16_384
+"""Characters of an event's data: each history keeps many."""
 TELL_S = 60.0
 _MUTATE_NUMBERS = 1 << 62  # calls are numbered from here, apart from mutations
 
@@ -157,6 +159,10 @@ class ModuleHost:
         attachment.queue.put_nowait(message)
         return True
 
+    def awaits(self, instance: str) -> bool:
+        """Whether an instance has not attached yet."""
+        return instance in self._cookies
+
     async def call(self, module: str, method: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
         """Asks a module for something. Raises Unreachable if it is not attached or silent, or the error that it answers with."""
         attachment = self._attached.get(module)
@@ -231,6 +237,8 @@ class ModuleHost:
             self._listener.discovered(module, d.node, dict(d.values), d.why[:500])
         elif kind == "event":
             e = message.event
+            if len(e.data_json) > EVENT_DATA:
+                raise Refused(f"the data of an event of kind {e.kind[:60]!r} are longer than {EVENT_DATA} characters")
             self._listener.event(module, e.node, e.kind, e.severity, e.text, dict(json.loads(e.data_json or "{}")))
         elif kind == "result":
             r = message.result

@@ -31,6 +31,8 @@ from layercake.moduleapi.client import COOKIE_VARIABLE
 from layercake.moduleapi.module import Module, Site
 
 log = logging.getLogger("layercake.services")
+ATTACH_S = 30.0
+"""Seconds that a process has to attach; then it is started again."""
 _BACK_OFF_MAX = 30.0
 _STABLE_AFTER = 60.0
 
@@ -147,6 +149,11 @@ class ServiceManager:
                 env={**os.environ, COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
             )
         status.pid = process.pid
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(process.wait(), ATTACH_S)
+        if self._host.awaits(instance):
+            process.kill()
+            status.health = f"cannot start: it did not attach in {ATTACH_S:.0f} s"
         return await process.wait()
 
 

@@ -11,6 +11,7 @@ from layercake.base.clock import Clock
 from layercake.base.secrets import SecretRef, resolve
 from layercake.head import events
 from layercake.head.agents.sync import Loss, Sync
+from layercake.head.hosting.budget import Budget, Key, Later
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.table import Table
@@ -94,6 +95,8 @@ class Ear:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
         self._dispatcher, self._teller, self._clock, self._set_health = dispatcher, teller, clock, set_health
         self._last_health: dict[str, tuple[str, float]] = {}
+        self._budget = Budget(self._left_out)
+        self._later = Later(self._news)
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
@@ -108,6 +111,10 @@ class Ear:
     def refused(self, module: str, why: str) -> None:
         """Told at most once a minute."""
         self._store.event(None, events.SERVICE_REFUSED, f"module {module}: {why}", data={"service": module})
+
+    def _left_out(self, module: str, count: int) -> None:
+        self._store.event(None, events.SERVICE_FLOODS, f"{count} events of module {module} were left out: it tells too many",
+                          data={"service": module, "count": count})
 
     def _own(self, module: str, record: Record, values: Mapping[str, str]) -> None:
         """Raises Refused for a variable of another module, DeclarationError for a value that nobody declared."""
@@ -125,7 +132,17 @@ class Ear:
         if values.get("power") == "OFF" and record.value("run") == "SYNC" and record.machine.active is None:
             self._sync.suspect(record, Loss.BMC_OFF)
             return
-        self._engine.discover(record, values, why)
+        key = (module, node)
+        values = {**self._later.take(key), **values}
+        if record.values().items() >= values.items() or self._budget.take(key):
+            self._engine.discover(record, values, why)
+        else:
+            self._later.hold(key, values, why)
+
+    def _news(self, key: Key, values: Mapping[str, str], why: str) -> None:
+        record = self._store.find(key[1])
+        if record is not None:
+            self._engine.discover(record, values, why)
 
     def event(self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
         """It adds to a node's history, by one of the kinds that it declares."""
@@ -133,7 +150,10 @@ class Ear:
         if known is None:
             raise Refused(f"event kind {kind[:60]!r} is not one that it declares")
         record = self._store.find(node) if node else None
-        self._store.event(record, known, text, severity=severity, data=data)
+        if self._budget.take((module, record.node.id if record else "")):
+            self._store.event(record, known, text, severity=severity, data=data)
+        else:
+            self._budget.leave_out(module)
         if record is None:
             return
         active = record.machine.active
@@ -148,6 +168,7 @@ class Ear:
         record = self._store.find(flight.node) if flight is not None else None
         if flight is None or record is None:
             return
+        self._later.take((module, flight.node))
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:
