@@ -37,7 +37,7 @@ $(VENV)/.npm: $(NPM)/package-lock.json $(VENV)/.python
 	[ $$wait != 0 ] || exit 1; sleep $$wait; done
 	@touch $@
 
-install: $(VENV)/.python $(VENV)/.npm
+install: $(VENV)/.python
 
 # What needs the network is fetched before anything is tested, with retries, and kept.
 fetch: install
@@ -46,10 +46,10 @@ fetch: install
 demo: fetch
 	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))
 
-test: fetch
+test: fetch $(VENV)/.npm
 	$(PY) -m pytest
 
-test-fast: fetch
+test-fast: fetch $(VENV)/.npm
 	$(PY) -m pytest -m "not vm"
 
 bench: fetch
