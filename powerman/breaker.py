@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from layercake.kraken.backoff import backoff
 from powerman.settings import Limits
 
 
@@ -59,7 +60,7 @@ class Breaker:
         failures = self.failures + 1
         if failures < self.limits.failures and self.circuit is Circuit.CLOSED:
             return replace(self, failures=failures)
-        rest = min(self.limits.rest_max_s, self.limits.rest_s * 2.0 ** min(30, failures - self.limits.failures))
+        rest = backoff(failures - self.limits.failures + 1, self.limits.rest_s, self.limits.rest_max_s)
         return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
 
     def abandoned(self, now: float) -> Breaker:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import socket
 from pathlib import Path
 
@@ -13,13 +12,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from layercake.base.files import write_atomic
+
 _YEARS = 10
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -65,7 +60,7 @@ def create(directory: Path, address: str) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_id), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    _write_private(directory / "ca.key", _key_bytes(ca_key))
-    _write_private(directory / "server.key", _key_bytes(server_key))
+    write_atomic(directory / "ca.key", _key_bytes(ca_key))
+    write_atomic(directory / "server.key", _key_bytes(server_key))
     (directory / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     (directory / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))

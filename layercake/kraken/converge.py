@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from layercake.kraken.backoff import backoff
 from layercake.kraken.facts import (
     BACKOFF_CAP_S,
     NEVER,
@@ -52,7 +53,7 @@ from layercake.kraken.variables import UNKNOWN
 __all__ = [
     "AWAIT_MARGIN_S", "BACKOFF_BASE_S", "BACKOFF_CAP_S", "NEVER", "ROUNDS_LIMIT", "STABLE_S", "Active", "AttemptFailed", "Await",
     "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed", "Held", "NoChain",
-    "NodeState", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick", "Unquarantined", "backoff", "step",
+    "NodeState", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick", "Unquarantined", "rest", "step",
 ]
 
 BACKOFF_BASE_S = 5.0
@@ -68,9 +69,9 @@ EXTENSION = 3.0
 """Progress moves a deadline to at most this many timeouts after the start."""
 
 
-def backoff(failures: int, jitter: float) -> float:
+def rest(failures: int, jitter: float) -> float:
     """Seconds to wait after the n-th failure in a row: 5, 10, 20 ... at most 300, times 0.5 to 1.5 for a jitter in [0, 1)."""
-    return float(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2 ** min(failures - 1, 16)) * (0.5 + jitter))
+    return backoff(failures, BACKOFF_BASE_S, BACKOFF_CAP_S) * (0.5 + jitter)
 
 
 def step(
@@ -245,7 +246,7 @@ class _Turn:
             self.effects.append(AttemptFailed(name, active.attempt, error, None))
             self.quarantine(name, error, count)
             return
-        retry_at = self.now + backoff(count, self.jitter())
+        retry_at = self.now + rest(count, self.jitter())
         self.set(not_before=retry_at)
         self.news = False
         self.effects.append(AttemptFailed(name, active.attempt, error, retry_at))

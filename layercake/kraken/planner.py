@@ -219,23 +219,3 @@ class Planner:
                 following[state] = next((i, t) for i, t in self.graph.outgoing[state]
                                         if distance.get(t) == (cost - steps[i].mutation.cost, length - 1))
         return _Field(distance, following)
-
-
-class PlannerCache:
-    """Planners by traits. Nodes whose traits select the same mutations share one planner, and so one graph."""
-
-    def __init__(self, mutations: Iterable[Mutation], variables: Iterable[Variable], limit: int = DEFAULT_LIMIT) -> None:
-        self.mutations = tuple(mutations)
-        self.variables = tuple(variables)
-        self.limit = limit
-        self._planners: dict[tuple[str, ...], Planner] = {}
-
-    def planner(self, traits: Mapping[str, str] | None = None) -> Planner:
-        """The planner for these traits, built when first asked for. Raises DeclarationError and GraphTooLarge."""
-        key = tuple(m.name for m in applicable(self.mutations, traits or {}))
-        if key not in self._planners:
-            self._planners[key] = Planner(self.mutations, self.variables, traits, self.limit)
-        return self._planners[key]
-
-    def __len__(self) -> int:
-        return len(self._planners)

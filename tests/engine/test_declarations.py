@@ -9,7 +9,7 @@ import pytest
 from layercake.kraken import planner as module
 from layercake.kraken.errors import DeclarationError, GraphTooLarge
 from layercake.kraken.mutation import Mutation, Where, declare
-from layercake.kraken.planner import Planner, PlannerCache
+from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Variable
 
 LAMP = Variable("lamp", ("UNKNOWN", "OFF", "ON"))
@@ -107,14 +107,6 @@ def test_mutations_that_are_told_apart_by_traits_may_not_both_apply() -> None:
     Planner([LOOK, IPMI, both], [LAMP], {"bmc": "ipmi"})
     with pytest.raises(DeclarationError, match="also-on and ipmi-on"):
         Planner([LOOK, IPMI, both], [LAMP], {"bmc": "ipmi", "arch": "x86_64"})
-
-
-def test_nodes_that_are_alike_share_a_planner() -> None:
-    cache = PlannerCache([LOOK, IPMI, REDFISH], [LAMP])
-    assert cache.planner({"bmc": "redfish", "name": "n1"}) is cache.planner({"bmc": "redfish2", "name": "n2"})
-    assert cache.planner({"bmc": "ipmi"}) is not cache.planner({"bmc": "redfish"})
-    assert len(cache) == 2
-    assert cache.planner() is cache.planner({"bmc": "none"})
 
 
 def test_planner_answers_for_its_mutations() -> None:

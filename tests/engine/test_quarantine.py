@@ -16,7 +16,7 @@ from layercake.kraken.converge import (
     Start,
     Tick,
     Unquarantined,
-    backoff,
+    rest,
 )
 from layercake.kraken.mutation import Where
 from layercake.kraken.planner import Planner
@@ -57,8 +57,8 @@ def boot_in_vain(m: Machine) -> None:
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (1000, 300)])
 def test_back_off_doubles_up_to_a_cap(failures: int, seconds: float) -> None:
-    assert backoff(failures, 0.5) == seconds
-    assert backoff(failures, 0.0) == seconds / 2 and backoff(failures, 0.999) < seconds * 1.5
+    assert rest(failures, 0.5) == seconds
+    assert rest(failures, 0.0) == seconds / 2 and rest(failures, 0.999) < seconds * 1.5
 
 
 def test_attempts_are_bounded(planner: Planner) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode
 
@@ -93,7 +94,7 @@ class HelloTimer:
         """A HELLO went out; `jitter` is from [0, 1)."""
         self._unanswered += 1
         wait = self._period * (0.9 + 0.2 * jitter)
-        retry = RETRY_FIRST * 2 ** min(self._unanswered - 1, 8)
+        retry = backoff(self._unanswered, RETRY_FIRST, wait * 2 + RETRY_MAX)
         self.due = now + (min(wait, retry) if retry <= RETRY_MAX else wait)
 
     def answered(self, now: float, jitter: float) -> None:
