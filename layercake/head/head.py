@@ -130,7 +130,9 @@ class Head:
         was = self.database.load(self.store, self.table)
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
-            record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0)
+            # What was packed may have been so by other modules' variables.
+            goal = record.planner.layout.goal(self.desire.goal_values(record.node.state, record.wanted))
+            record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0, goal=goal)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
         self.rolls.load()

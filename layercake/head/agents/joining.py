@@ -71,4 +71,4 @@ class Joining:
             raise Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
         assert window is not None  # noqa: S101 - a refusal above covers it; for the type checker
         window.used = True
-        return Session(secrets.randbits(63), secrets.token_bytes(32), boot_id, self._clock())
+        return Session(secrets.randbits(63), secrets.token_bytes(32), boot_id, self._clock(), record.planner.layout)

@@ -51,6 +51,7 @@ class Sync:
         self._clock = clock
         self._on_lost = on_lost
         self._alive = table.alive
+        self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
         self._server = DatagramServer(self._take, at_once=_DRAIN,
                                       failed=lambda error: log.warning("cannot read the sync socket: %s", error))
@@ -100,7 +101,7 @@ class Sync:
         self._hello(record, datagram, address)
 
     def _hello(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> None:
-        layout = record.planner.layout
+        layout = (record.session and record.session.layout) or record.planner.layout
         if datagram.layout != layout.digest or not layout.valid(datagram.state):
             self.counters["layout"] += 1
             raise WireError("cannot take a datagram: its state is packed by another layout")
@@ -109,7 +110,8 @@ class Sync:
         self._suspects.pop(record.node.id, None)
         said = layout.unpack(datagram.state)
         run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
-        values = {**self._alive, "run": run} | {k: said[k] for k in self._of_nodes}
+        values = {**self._alive, "run": run} | {
+            k: said[k] for k in self._of_nodes if said.get(k) in self._values[k]}
         if record.value("run") != "SYNC" and run == "SYNC":
             self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
         moved = record.acked != datagram.cfg_revision

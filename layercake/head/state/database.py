@@ -24,6 +24,7 @@ from layercake.head.hosting.table import Table
 from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
+from layercake.kraken.variables import Layout
 
 SCHEMA_VERSION = 1
 SLICE_S = 0.003
@@ -51,7 +52,7 @@ def _pack(record: Record) -> Callable[[], str]:
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
             "session": session and {
                 "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
-                "joined": session.joined,
+                "joined": session.joined, "layout": session.layout and session.layout.to_wire(),
             },
         })
 
@@ -63,7 +64,8 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     node = table.node(data["node"])
     images = [msgspec.convert(data.get(k, ()), tuple[WantedImage, ...]) for k in ("wanted", "running", "stage")]
     s = data["session"]
-    session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"]) if s else None
+    session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"],
+                      _layout(json.dumps(s["layout"])) if s.get("layout") else None) if s else None
     record = Record(
         row, node, table.planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
         stage=images[2], staged=frozenset(data.get("staged", ())),
@@ -71,6 +73,12 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
         changed_at=data["changed_at"],
     )
     return record, data["was"]
+
+
+@functools.lru_cache(maxsize=16)
+def _layout(text: str) -> Layout:
+    """The layout of a session; nodes share it."""
+    return Layout.from_wire(json.loads(text))
 
 
 async def _put_into_words(changed: list[tuple[int, str, Callable[[], str]]]) -> list[tuple[int, str, str]]:

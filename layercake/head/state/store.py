@@ -19,6 +19,7 @@ from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import NotFound
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.planner import Planner
+from layercake.kraken.variables import Layout
 
 HISTORY_PER_NODE = 200
 HISTORY_ALL = 5000
@@ -39,12 +40,14 @@ class Event(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The bond with a joined node. The key never leaves the head but in the answer to the join."""
+    """The bond with a joined node. The key never leaves the head but in the answer to the join. `layout` is how the node packs its
+    variables, for as long as it is up: that of its join. A head that is started with other modules has another. None: the same."""
 
     number: int
     key: bytes = field(repr=False)
     boot_id: str
     joined: float
+    layout: Layout | None = field(compare=False, repr=False, default=None)
 
 
 class WantedImage(msgspec.Struct, frozen=True):
