@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.kraken.planner import Planner
 from tests.support.declarations import World, worlds
 from tests.support.oracle import Oracle
 
-CALM = settings(derandomize=True, deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+CALM = settings(max_examples=200)
 
 
 def _check_chain(planner: Planner, oracle: Oracle, state: dict[str, str], goal: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.kraken.converge import (
@@ -34,7 +34,7 @@ from tests.support import production
 from tests.support.declarations import World, worlds
 from tests.support.machine import Machine
 
-CALM = settings(derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+CALM = settings(max_examples=150)
 
 
 def check_rest(node: NodeState, actor: Where) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.inventory.problems import InventoryErrors, Problem
@@ -221,7 +221,7 @@ def test_counting_up_stops_at_the_end_of_the_addresses(mistakes: Mistakes) -> No
 PIECES = [*"\n\n\n  :,-[]{}&*!|>'\"#%@`+", "nodes:\n", "  n0:", "groups", "bmc", "a", "10.0.0.1+", "\t", "\0", "é"]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:

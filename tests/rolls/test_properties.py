@@ -24,7 +24,7 @@ PLANS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_roll_keeps_its_promises(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 9))

@@ -21,7 +21,6 @@ def test_form_is_the_documented_one() -> None:
     assert bearer(KEY, NODE.bytes, 5) == f"Bearer {NODE}.5.{tag}"
 
 
-@settings(derandomize=True)
 @given(st.uuids(), st.integers(0, (1 << 64) - 1))
 def test_genuine_is_accepted(node: uuid.UUID, session: int) -> None:
     header = bearer(KEY, node.bytes, session)
@@ -36,7 +35,7 @@ def test_of_another_session_or_key_is_refused() -> None:
         check_bearer(header, KEY[::-1])
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(st.one_of(st.text(max_size=80), st.text("0123456789abcdef.-", max_size=90).map(lambda t: "Bearer " + t)))
 def test_noise_is_refused(text: str) -> None:
     with pytest.raises(WireError):

@@ -21,7 +21,6 @@ datagrams = st.builds(Datagram, st.sampled_from(Kind), st.binary(min_size=16, ma
                       st.binary(min_size=4, max_size=4), u128, u128)
 
 
-@settings(derandomize=True, deadline=None)
 @given(datagrams, st.binary(min_size=16, max_size=64))
 def test_round_trip(datagram: Datagram, key: bytes) -> None:
     data = encode(datagram, key)
@@ -38,7 +37,7 @@ def test_bytes_are_fixed() -> None:
     assert data == body + hashlib.blake2b(body, key=KEY, digest_size=16).digest()
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.integers(0, SIZE * 8 - 1))
 def test_any_flipped_bit_is_refused(bit: int) -> None:
     data = bytearray(encode(SAMPLE, KEY))
@@ -47,14 +46,14 @@ def test_any_flipped_bit_is_refused(bit: int) -> None:
         decode(bytes(data), KEY)
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.binary(max_size=300))
 def test_noise_is_refused(data: bytes) -> None:
     with pytest.raises(WireError):
         decode(data, KEY)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(min_size=SIZE - 4, max_size=SIZE - 4))
 def test_noise_behind_a_good_start_is_refused(noise: bytes) -> None:
     with pytest.raises(WireError):
@@ -101,7 +100,6 @@ def test_fields_that_do_not_fit_are_refused(change: dict[str, object]) -> None:
         encode(dataclasses.replace(SAMPLE, **change), KEY)  # type: ignore[arg-type]  # wrong values are the point
 
 
-@settings(derandomize=True)
 @given(st.lists(u64, max_size=50))
 def test_replay_guard_takes_only_rising_numbers(numbers: list[int]) -> None:
     guard = ReplayGuard()

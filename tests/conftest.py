@@ -1,0 +1,11 @@
+"""For every test: what Hypothesis tries is the same each time, and how long an example takes is no failure.
+
+A busy machine may stop for longer than Hypothesis's 200 ms in any example.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("layercake", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("layercake")
