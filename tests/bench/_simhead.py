@@ -25,7 +25,7 @@ from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from layercake.head.state.store import Session, WantedImage
-from layercake.inventory.schema import Node, node_id
+from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 
 ADDRESS = "10.97.0.1"
@@ -37,13 +37,13 @@ def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
     for number in range(count):
         name = f"s{number:05d}"
         mac = f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
-        node = Node(node_id(name), name, (mac,), f"10.98.{number // 250}.{number % 250 + 1}", images=(image.name,))
-        record = head.add(node)
+        ip = f"10.98.{number // 250}.{number % 250 + 1}"
+        record = head.add(head.table.node({"id": node_id(name), "name": name, "macs": [mac], "ip": ip, "images": [image.name]}))
         head.desire.want(record, (image,))
         record.session = Session(number + 1, number.to_bytes(32, "big"), "boot-1", head.clock())
         head.engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed in bulk"))
         key = base64.b64encode(record.session.key).decode()
-        agents.append({"name": name, "node": node.id, "session": number + 1, "key": key})
+        agents.append({"name": name, "node": record.node.id, "session": number + 1, "key": key})
     layout = head.table.default_planner.layout.to_wire()
     path.write_text(json.dumps({"epoch": head.store.epoch, "layout": layout, "agents": agents}))
 

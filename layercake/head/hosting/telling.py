@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from layercake.base.clock import Clock
@@ -74,8 +76,15 @@ class Teller:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
                 return ""
 
-        told = module.record(record.node, record.node.parts.get(module.name), reveal)
-        self._host.send(module.name, pb.FromHead(node_changed=pb.NodeChanged(node=record.node.id, json=json.dumps(told).encode())))
+        try:
+            told = json.dumps(module.record(record.node, record.node.parts.get(module.name), reveal)).encode()
+        except Exception as error:  # noqa: BLE001  a site's code, in the head: others are told all the same
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            why = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"  # its text may hold a secret
+            self._store.event(record, events.SERVICE_REFUSED, f"module {module.name} is not told of this node: its record "
+                              f"cannot be made: {why}", data={"service": module.name})
+            return
+        self._host.send(module.name, pb.FromHead(node_changed=pb.NodeChanged(node=record.node.id, json=told)))
 
 
 class Hands:

@@ -1,0 +1,43 @@
+"""What the modules are told of the nodes: a module of a site whose record cannot be made harms no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layercake.head import modules
+from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.table import Table
+from layercake.head.hosting.telling import Teller
+from layercake.moduleapi import module_pb2 as pb
+from layercake.moduleapi.module import Module, NodeFacts, Reveal
+from tests.support.world import World
+
+
+def broken(node: NodeFacts, part: Any, reveal: Reveal) -> dict[str, Any]:
+    """Fails for one node, with what nobody may read."""
+    if node.name == "n0":
+        raise ValueError("the password is hunter2")
+    return {"name": node.name}
+
+
+async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, str]] = []
+
+    def send(host: ModuleHost, module: str, message: pb.FromHead) -> bool:
+        if message.WhichOneof("kind") == "node_changed":
+            told.append((module, world.head.store.find(message.node_changed.node).node.name))  # type: ignore[union-attr]
+        return True
+
+    monkeypatch.setattr(ModuleHost, "send", send)
+    module = Module(name="aaa", doc="A module of the site.", record=broken, command=("true",))
+    teller = Teller(world.head.store, Table([module, *modules.built_in()]), world.head.host)
+    for name in ("n0", "n1"):
+        teller.changed(world.node(name))
+    assert ("pxe", "n0") in told and ("powerman", "n0") in told
+    assert ("aaa", "n1") in told and ("aaa", "n0") not in told
+    event = next(e for e in world.node("n0").history if e.kind == "service.refused")
+    assert "module aaa" in event.text and "ValueError at test_telling.py:" in event.text and "hunter2" not in event.text
+    teller.everything(module)
+    assert told.count(("aaa", "n1")) == 2
