@@ -170,7 +170,7 @@ class Ceph:
         """Stops the OSD in an orderly way; the monitor knows that it is down."""
         self._end("ceph-osd")
 
-    def _wait_osd(self, up: bool, limit_s: float = 30.0) -> None:
+    def _wait_osd(self, up: bool, limit_s: float = 120.0) -> None:
         end = time.monotonic() + limit_s
         while True:
             (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))

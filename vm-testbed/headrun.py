@@ -60,7 +60,7 @@ class HeadRun(HeadClient):
             config[section] = {**config[section], **value} if isinstance(value, Mapping) else value
         path.write_text(yaml.safe_dump(config))
 
-    def start(self, limit_s: float = 30.0) -> None:
+    def start(self, limit_s: float = 120.0) -> None:
         """Starts the head; returns when its API answers and its services run."""
         with (self.data / "head.log").open("ab") as log:
             self.process = self.rack.exec(

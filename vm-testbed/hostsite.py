@@ -50,7 +50,7 @@ class HostSite(HeadClient):
     def up(self) -> None:
         """From nothing to all nodes running the first image."""
         self.begin()
-        self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 60)
+        self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 120)
 
     def begin(self) -> None:
         """Starts the head and the nodes' agents."""
@@ -94,7 +94,7 @@ class HostSite(HeadClient):
                  str(self.data)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )
-        self.wait("the head serves", self._serving, 30)
+        self.wait("the head serves", self._serving, 120)
 
     def _serving(self) -> bool:
         if self.process is not None and self.process.poll() is not None:
@@ -107,7 +107,7 @@ class HostSite(HeadClient):
     def start_node(self, node: HostNode) -> None:
         """Starts a node's agent with a token that was not used before."""
         path, used = self.data / "tokens" / node.name, node.token
-        self.wait("a token", lambda: path.exists() and path.read_text() != used, 10)
+        self.wait("a token", lambda: path.exists() and path.read_text() != used, 120)
         address = self.namespace.address
         known = self.states()[node.name]["id"]
         node.start(known, path.read_text(), f"https://{address}:8443", self.data / "pki/ca.pem", f"{address}:{self.sync_port}")
@@ -147,7 +147,7 @@ class HostSite(HeadClient):
         found: dict[str, Any] = self.api("GET", f"/v1/rolls/{number}")["roll"]
         return found
 
-    def until_over(self, number: int, limit_s: float = 60.0) -> dict[str, Any]:
+    def until_over(self, number: int, limit_s: float = 180.0) -> dict[str, Any]:
         """Waits until a roll is over or paused."""
         self.wait(f"roll {number} is over", lambda: self.show(number)["state"] in OVER, limit_s)
         return self.show(number)

@@ -124,7 +124,7 @@ class Wire:
         """Gives the node's end the address that is reserved for it, as a boot would."""
         self._ip("-n", self.client, "addr", "replace", "10.99.0.11/24", "dev", self.client_if)
 
-    def run(self, *words: str, timeout: float = 30.0) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[bytes]:
         """Runs a program at the node's end."""
         return subprocess.run(["ip", "netns", "exec", self.client, *words], capture_output=True, timeout=timeout, check=False)
 

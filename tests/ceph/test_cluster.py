@@ -22,7 +22,7 @@ def pool(ceph: Ceph, client: str, keyring_of: str = "") -> Iterator[Any]:
     options = {**LIMITS, "keyring": str(ceph.keyring(keyring_of or client))}
     cluster = rados.Rados(conffile=str(ceph.conf), name=f"client.{client}", conf=options)
     try:
-        cluster.connect(timeout=5)
+        cluster.connect(timeout=60)
         ioctx = cluster.open_ioctx(POOL)
         try:
             yield ioctx

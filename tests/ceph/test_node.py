@@ -175,7 +175,7 @@ def alter(site: Site, name: str, offset: int) -> None:
     """Changes an image's content as one could who may write to the pool: the names are the same afterwards."""
     with site.guest.inside():
         cluster = rados.Rados(conffile=str(site.ceph.conf), name="client.admin", conf={"keyring": str(site.ceph.keyring("admin"))})
-        cluster.connect(timeout=10)
+        cluster.connect(timeout=60)
     try:
         ioctx = cluster.open_ioctx(POOL)
         with rbd.Image(ioctx, site.images[name]["attach"]["image"]) as image:

@@ -107,7 +107,7 @@ async def test_events_come_over_the_websocket_in_batches(world: World) -> None:
         world.head.store.event(world.node("n1"), events.NODE_EVENT, "another node's")
         got: list[str] = []
         while len(got) < 5:
-            message = await socket.receive(timeout=5)
+            message = await socket.receive(timeout=60)
             assert message.type is aiohttp.WSMsgType.TEXT
             got += [e["text"] for e in json.loads(message.data)["events"]]
         assert got == [f"number {n}" for n in range(5)]

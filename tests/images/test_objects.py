@@ -220,7 +220,7 @@ def server(tmp_path: Path, image: Path) -> Iterator[Path]:
     path = tmp_path / "nbd.sock"
     process = subprocess.Popen(["qemu-nbd", "-k", str(path), "-f", "raw", "-r", "-t", "-x", "disk", str(image)])
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not path.exists():
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.02)

@@ -25,7 +25,7 @@ def test_a_module_is_added_under_a_running_node(tmp_path: Path, site_with: Open,
         site.kill_head()
         head_settings.save(site.data, msgspec.structs.replace(head_settings.load(site.data), modules={"good": good}))
         site.start_head()
-        site.wait("the new variable is found out", lambda: site.states()["h0"]["status"] == "converged", 30)
+        site.wait("the new variable is found out", lambda: site.states()["h0"]["status"] == "converged", 120)
         assert site.states()["h0"]["state"] == {**before, "good": "WELL"}
         kinds = [e["kind"] for e in site.history("h0")]
         assert kinds.count("node.joined") == 1

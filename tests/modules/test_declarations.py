@@ -153,7 +153,7 @@ def test_serve_says_so_and_ends(tmp_path: Path, case: str) -> None:
     declares, _, said = BAD[case]
     write(tmp_path, declares)
     command = [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert [word for word in said if word not in done.stderr] == []

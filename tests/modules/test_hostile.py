@@ -90,9 +90,9 @@ def test_bad_modules_beside_a_good_one(tmp_path: Path, site_with: Open, monkeypa
         return int((tmp_path / "flood.count").read_text() or "0") > than
 
     with site_with(modules, converged=False) as site:
-        site.wait("the node is as the good module wants it", lambda: site.states()["h0"]["state"]["good"] == "WELL", 30)
-        site.wait("the flood is on", lambda: (tmp_path / "flood.count").exists(), 30)
-        site.wait("the lies are told", lambda: services(site)["liar"]["health"] == "lied", 30)
+        site.wait("the node is as the good module wants it", lambda: site.states()["h0"]["state"]["good"] == "WELL", 120)
+        site.wait("the flood is on", lambda: (tmp_path / "flood.count").exists(), 120)
+        site.wait("the lies are told", lambda: services(site)["liar"]["health"] == "lied", 120)
         before = memory_kb(site)
         waiting = threading.Thread(target=ask_deaf, args=(site,))
         waiting.start()
@@ -102,12 +102,12 @@ def test_bad_modules_beside_a_good_one(tmp_path: Path, site_with: Open, monkeypa
             (row,) = site.api("POST", "/v1/calls/good.ask", {"params": {"number": number}})["answers"]
             assert row["answer"] == {"number": number}
             if number % 10 == 0:  # the flood goes on meanwhile
-                site.wait("more of it", functools.partial(more, told), 30)
+                site.wait("more of it", functools.partial(more, told), 120)
         waiting.join()
-        site.wait("the flood is told of", lambda: events(site, "service.floods"), 30)
+        site.wait("the flood is told of", lambda: events(site, "service.floods"), 120)
         (tmp_path / "enough").touch()
-        site.wait("the flood is over", lambda: services(site)["flood"]["health"] == "running", 60)
-        site.wait("its last word counts", lambda: site.states()["h0"]["state"]["flood"] == "HIGH", 30)
+        site.wait("the flood is over", lambda: services(site)["flood"]["health"] == "running", 120)
+        site.wait("its last word counts", lambda: site.states()["h0"]["state"]["flood"] == "HIGH", 120)
 
         assert [e["text"] for e in events(site, "good.asked")] == [str(n) for n in range(CALLS)], "none is lost, none is twice"
         assert memory_kb(site) - before < MEMORY_KB

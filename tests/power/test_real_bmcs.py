@@ -80,7 +80,7 @@ def with_service(rack: Rack, records: dict[str, dict[str, Any]], body: Callable[
     return in_netns(rack.namespace, inside)
 
 
-async def mutate(service: PowerService, name: str, node: str, timeout: float = 20.0) -> dict[str, str]:
+async def mutate(service: PowerService, name: str, node: str, timeout: float = 60.0) -> dict[str, str]:
     """One attempt."""
     return dict(await service.mutate(MutationRequest(1, node, name, 1, timeout, {})))
 

@@ -42,7 +42,7 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-def wait_for_nothing(directory: Path, namespace: str, limit_s: float = 10.0) -> None:
+def wait_for_nothing(directory: Path, namespace: str, limit_s: float = 60.0) -> None:
     """Waits until no process and no namespace of a rack is left."""
     end = time.monotonic() + limit_s
     while processes_of(directory) or netns.exists(namespace):
@@ -146,7 +146,7 @@ def test_an_exception_takes_the_rack_down(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), rack:
         ipmitool(rack, "power", "on")
         raise ZeroDivisionError
-    wait_for_nothing(tmp_path, rack.namespace, limit_s=0.5)
+    wait_for_nothing(tmp_path, rack.namespace)
 
 
 @pytest.mark.root
@@ -154,7 +154,7 @@ def test_a_bmc_that_cannot_start_is_an_error_and_leaves_nothing(tmp_path: Path) 
     rack = Rack(tmp_path, [VmSpec(bmc_address="192.0.2.1")], accel="tcg", command=_light)
     with pytest.raises(RackError, match="cannot start the BMC of n0"):
         rack.up()
-    wait_for_nothing(tmp_path, rack.namespace, limit_s=0.5)
+    wait_for_nothing(tmp_path, rack.namespace)
 
 
 @pytest.mark.root
@@ -164,11 +164,11 @@ def test_a_killed_hypervisor_takes_everything_with_it(tmp_path: Path) -> None:
         machine = rack.machine(0)["pid"]
         hypervisor = int(Path(f"/proc/{machine}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(hypervisor, signal.SIGKILL)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while netns.processes(rack.namespace):
             assert time.monotonic() < end
             time.sleep(0.02)
-    wait_for_nothing(tmp_path, rack.namespace, limit_s=0.5)
+    wait_for_nothing(tmp_path, rack.namespace)
 
 
 @pytest.mark.root

@@ -92,7 +92,7 @@ class Site:
     async def state(self, name: str) -> str:
         return await asyncio.to_thread(self.slurm.state, name)
 
-    async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 60.0) -> None:
+    async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 180.0) -> None:
         end = time.monotonic() + limit_s
         while not (found := condition()) or (asyncio.iscoroutine(found) and not await found):
             events = [f"{e.node} {e.kind} {e.text}" for e in self.head.store.events][-30:]

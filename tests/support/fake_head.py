@@ -86,7 +86,7 @@ class FakeHead:
         self.document = {**self.document, "revision": self.document["revision"] + 1, "requests": [{"id": number, **request}]}
         self.push()
 
-    def log(self, container: str, what: str, seconds: float = 20.0) -> str:
+    def log(self, container: str, what: str, seconds: float = 120.0) -> str:
         """A container's output as soon as `what` is in it: a container that runs has not always written yet."""
         deadline = time.monotonic() + seconds
         while True:
@@ -115,7 +115,7 @@ class FakeHead:
         """What the last HELLO said."""
         return self.layout.unpack(self.hellos[-1].state) if self.hellos else {}
 
-    def wait(self, what: Callable[[], object], seconds: float = 20.0) -> None:
+    def wait(self, what: Callable[[], object], seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < deadline, f"not in {seconds} s; state {self.state()}, events {self.events[-6:]}"

@@ -81,7 +81,7 @@ def _read(reader: int, timeout: float) -> str:
 
 def _end(child: int) -> None:
     """Waits for the supervisor; one that hangs is killed with all of its session."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while os.waitpid(child, os.WNOHANG)[0] == 0:
         if time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):

@@ -73,7 +73,7 @@ class Slurmctld:
         with (at / "out.log").open("wb") as log:
             self._process = subprocess.Popen([*inside, "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                              start_new_session=True)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while "UP" not in self.run("scontrol", "ping", check=False):
             assert self._process.poll() is None and time.monotonic() < end, self.log()
             time.sleep(0.1)
@@ -82,7 +82,7 @@ class Slurmctld:
         """What a client command says."""
         inside = ["nsenter", f"--net=/run/netns/{self._namespace}", *command]
         environment = {**os.environ, "SLURM_CONF": str(self.conf)}
-        done = subprocess.run(inside, capture_output=True, text=True, check=False, env=environment, timeout=60, cwd="/")
+        done = subprocess.run(inside, capture_output=True, text=True, check=False, env=environment, timeout=180, cwd="/")
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.log()}"
         return done.stdout
 

@@ -41,7 +41,7 @@ def test_images_out_of_ceph_beside_those_of_before(site: Site, ceph: CephRun) ->
         events = site.head.api("GET", "/v1/events?kind=images.ready")["events"]
         return any("monitors 10.99.0.1:6789" in e["text"] for e in events)
 
-    site.head.wait("the head has seen the cluster", ready, 20)
+    site.head.wait("the head has seen the cluster", ready, 120)
     body = {"path": str(plain_image("in-ceph")), "name": "in-ceph", "systemd": False, "command": ["/init"]}
     digest = site.head.api("POST", "/v1/images", body)["image"]["digest"]
     assert not list((site.head.data / "images").glob(f"*{digest.partition(':')[2]}*")), "it is in the cluster only"

@@ -87,7 +87,7 @@ def test_service_killed_is_started_again_and_touches_no_node(site: Site, service
 
     pid = status()["pid"]
     os.kill(pid, signal.SIGKILL)
-    site.head.wait(f"{service} runs again", lambda: status()["pid"] not in (None, pid) and status()["state"] == "running", 20)
+    site.head.wait(f"{service} runs again", lambda: status()["pid"] not in (None, pid) and status()["state"] == "running", 120)
     site.head.wait_converged(10)
     assert site.facts() == before
 
@@ -96,7 +96,7 @@ def test_bmc_unreachable_for_a_while_stalls_nobody(site: Site) -> None:
     before, start = site.facts(), time.time()
     site.rack.pause_bmc(0)
     try:
-        site.head.wait("it is noticed", lambda: "power.unreachable" in kinds(site, "n0", start), 60)
+        site.head.wait("it is noticed", lambda: "power.unreachable" in kinds(site, "n0", start), 120)
         asked = time.monotonic()
         rows = {r["node"]: r for r in site.head.api("GET", "/v1/power?range=n1")["power"]}
         assert rows["n1"]["power"] == "ON"
@@ -104,14 +104,14 @@ def test_bmc_unreachable_for_a_while_stalls_nobody(site: Site) -> None:
         assert site.head.nodes()["n0"]["status"] == "converged", "a dead BMC is no reason to touch a node that runs"
     finally:
         site.rack.resume_bmc(0)
-    site.head.wait("it is well again", lambda: "power.recovered" in kinds(site, "n0", start), 90)
+    site.head.wait("it is well again", lambda: "power.recovered" in kinds(site, "n0", start), 120)
     assert site.facts() == before
 
 
 def test_machine_killed_from_outside_boots_again_and_the_other_is_left_alone(site: Site) -> None:
     before, start = site.facts(), time.time()
     site.rack.kill_vm(0)
-    site.head.wait("it is noticed", lambda: "sync.lost" in kinds(site, "n0", start), 30)
+    site.head.wait("it is noticed", lambda: "sync.lost" in kinds(site, "n0", start), 120)
     site.head.wait_converged(BOOT_S)
     after = site.facts()
     assert after["n0"][0] != before["n0"][0]
@@ -154,7 +154,7 @@ def test_unknown_mac_gets_nothing_and_is_shown(site: Site) -> None:
             events = site.head.api("GET", "/v1/events?kind=dhcp.unknown-mac")["events"]
             return [e for e in events if e["at"] >= start and node.mac in e["text"] + repr(e["data"])]
 
-        site.head.wait("the unknown MAC is shown", shown, 60)
+        site.head.wait("the unknown MAC is shown", shown, 120)
         assert "minos:" not in site.rack.console(2)
     finally:
         assert site.rack.run([*tool, "chassis", "power", "off"]).returncode == 0
@@ -162,7 +162,7 @@ def test_unknown_mac_gets_nothing_and_is_shown(site: Site) -> None:
 
 def test_image_whose_init_exits_at_once_ends_in_a_readable_state(site: Site) -> None:
     site.head.api("POST", "/v1/images/roll", {"range": "n0", "image": "crash"})
-    site.head.wait("n0 gives up", lambda: site.head.nodes()["n0"]["state"]["image"] == "FATAL", 90)
+    site.head.wait("n0 gives up", lambda: site.head.nodes()["n0"]["state"]["image"] == "FATAL", 120)
     site.told("n0")
     text = site.head.cli("node", "explain", "n0").stdout
     assert "exit status 3" in text
@@ -175,7 +175,7 @@ def test_image_whose_init_exits_at_once_ends_in_a_readable_state(site: Site) -> 
 
 def test_node_whose_images_were_given_up_can_be_switched_off(site: Site) -> None:
     site.head.api("POST", "/v1/images/roll", {"range": "n0", "image": "crash"})
-    site.head.wait("n0 gives up", lambda: site.head.nodes()["n0"]["state"]["image"] == "FATAL", 90)
+    site.head.wait("n0 gives up", lambda: site.head.nodes()["n0"]["state"]["image"] == "FATAL", 120)
     site.head.cli("node", "off", "n0", "--yes")
     site.head.wait_converged(90, {"n0"})
     assert not site.rack.vm_alive(0)
@@ -198,7 +198,7 @@ def test_image_whose_digest_does_not_match_never_runs(site: Site) -> None:
     try:
         start = time.time()
         site.head.api("POST", "/v1/images/roll", {"range": "n1", "image": "plain-2"})
-        site.head.wait("it is refused", lambda: "image.digest-mismatch" in kinds(site, "n1", start), 60)
+        site.head.wait("it is refused", lambda: "image.digest-mismatch" in kinds(site, "n1", start), 120)
         assert "image.started" not in kinds(site, "n1", start)
         assert "digest" in site.head.cli("node", "explain", "n1").stdout
     finally:
