@@ -37,7 +37,7 @@ time.sleep(100)
 """
 
 
-def eventually(what: Callable[[], object], seconds: float = 10.0) -> None:
+def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -94,7 +94,7 @@ def spec_of(path: Path, name: str, **container: Any) -> ImageSpec:
     return ImageSpec(name, f"blake2b:{digest}", path.stat().st_size, f"file://{path}", ContainerSpec(**container))
 
 
-def eventually(what: Callable[[], object], seconds: float = 5.0) -> None:
+def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -70,9 +70,9 @@ def test_head_killed_touches_no_healthy_node(site: Site) -> None:
     site.head.kill()
     time.sleep(3)
     site.head.start()
-    site.head.wait_converged(60)
+    site.head.wait_converged(180)
     time.sleep(15)  # longer than the grace: what was going to be done by mistake would be done by now
-    site.head.wait_converged(10)
+    site.head.wait_converged(180)
     assert site.facts() == before
     for name in BOTH:
         assert "mutation.started" not in kinds(site, name, time.time() - 15)
@@ -88,7 +88,7 @@ def test_service_killed_is_started_again_and_touches_no_node(site: Site, service
     pid = status()["pid"]
     os.kill(pid, signal.SIGKILL)
     site.head.wait(f"{service} runs again", lambda: status()["pid"] not in (None, pid) and status()["state"] == "running", 120)
-    site.head.wait_converged(10)
+    site.head.wait_converged(180)
     assert site.facts() == before
 
 
@@ -121,7 +121,7 @@ def test_machine_killed_from_outside_boots_again_and_the_other_is_left_alone(sit
 
 def test_node_that_never_answers_dhcp_is_quarantined_and_explained(site: Site) -> None:
     site.head.api("POST", "/v1/nodes/state", {"range": "n1", "state": "off"})
-    site.head.wait_converged(90, {"n1"})
+    site.head.wait_converged(180, {"n1"})
     assert not site.rack.vm_alive(1)
     site.rack.unplug(1)
     starts = site.rack.machine(1)["starts"]
@@ -177,7 +177,7 @@ def test_node_whose_images_were_given_up_can_be_switched_off(site: Site) -> None
     site.head.api("POST", "/v1/images/roll", {"range": "n0", "image": "crash"})
     site.head.wait("n0 gives up", lambda: site.head.nodes()["n0"]["state"]["image"] == "FATAL", 120)
     site.head.cli("node", "off", "n0", "--yes")
-    site.head.wait_converged(90, {"n0"})
+    site.head.wait_converged(180, {"n0"})
     assert not site.rack.vm_alive(0)
     site.head.api("POST", "/v1/images/roll", {"range": "n0", "image": "plain-1"})
     site.head.cli("node", "up", "n0")
@@ -253,7 +253,7 @@ def test_network_api_needs_a_token(site: Site) -> None:
 def test_shutdown_stops_images_first_and_comes_back(site: Site) -> None:
     start = time.time()
     site.head.cli("node", "off", "n0", "--yes")
-    site.head.wait_converged(90, {"n0"})
+    site.head.wait_converged(180, {"n0"})
     assert not site.rack.vm_alive(0)
     seen = kinds(site, "n0", start)
     assert "image.stopped" in seen
