@@ -6,6 +6,7 @@ import asyncio
 import base64
 import functools
 import ssl
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 
 _ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
 _SUSHY_REQUESTS = 6             # a discovery is this many requests at most; each may take timeout_s
+_KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a BMC that does not end its TLS connection: aiohttp must
 
 
 @functools.cache
@@ -42,7 +44,8 @@ class Web:
     """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that sushy blocks."""
 
     def __init__(self, threads: int = 4) -> None:
-        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, limit_per_host=2), trust_env=False)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=2, enable_cleanup_closed=_KEEPS_CLOSING)
+        self.session = aiohttp.ClientSession(connector=connector, trust_env=False)
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
 
     async def close(self) -> None:
