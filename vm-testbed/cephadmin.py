@@ -1,4 +1,6 @@
-"""Runs monitor commands given as JSON on stdin: [[{"prefix": ...}, input text], ...]; prints their outputs as a JSON list.
+"""Runs commands given as JSON on stdin: [[{"prefix": ...}, input text], ...]; prints their outputs as a JSON list.
+
+They go to the monitor, those with {"osd": N} to that OSD.
 
 A process of its own, because the cluster is in a network namespace that the caller is not in. The first command may take as
 long as the cluster needs to come up. A command that fails ends it with status 1 and the monitor's own words.
@@ -6,6 +8,7 @@ long as the cluster needs to come up. A command that fails ends it with status 1
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 
@@ -22,7 +25,9 @@ def main(conf: str, keyring: str) -> int:
     answers = []
     try:
         for command, text in commands:
-            status, out, error = cluster.mon_command(json.dumps(command), text.encode(), timeout=20)
+            osd = command.pop("osd", None)
+            send = cluster.mon_command if osd is None else functools.partial(cluster.osd_command, osd)
+            status, out, error = send(json.dumps(command), text.encode(), timeout=20)
             if status:
                 print(f"{command['prefix']}: {error} ({status})", file=sys.stderr)
                 return 1

@@ -73,6 +73,9 @@ osd_op_num_shards = 2
 # How soon a full OSD is known to be full: five seconds otherwise.
 osd_heartbeat_interval = 1
 osd_mon_report_interval = 1
+# How soon it finds a monitor that was away: half a minute otherwise.
+mon_client_hunt_interval = 1
+mon_client_hunt_interval_max_multiple = 3
 """
 
 
@@ -154,8 +157,10 @@ class Ceph:
         path.write_text(text)
 
     def start_mon(self) -> None:
-        """Starts the monitor."""
+        """Starts the monitor; returns when it answers, and an OSD that is there follows it again."""
         self._daemon("ceph-mon", "a")
+        if "ceph-osd" in self._daemons:
+            self._wait_osd_follows()
 
     def start_osd(self) -> None:
         """Starts the OSD; returns when it is up."""
@@ -181,8 +186,18 @@ class Ceph:
                 raise CephError(f"the OSD is not {'up' if up else 'down'} after {limit_s:.0f} s; see {self.directory}/log")
             time.sleep(0.05)
 
+    def _wait_osd_follows(self, limit_s: float = 120.0) -> None:
+        """Until the OSD has a map that the monitor made now: what changes the map waits for that, longer than a client does."""
+        self.admin(({"prefix": "osd set", "key": "noscrub"}, ""), ({"prefix": "osd unset", "key": "noscrub"}, ""))
+        (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))
+        newest, end = json.loads(text)["epoch"], time.monotonic() + limit_s
+        while json.loads(self.admin(({"osd": 0, "prefix": "status"}, ""))[0])["newest_map"] < newest:
+            if time.monotonic() > end:
+                raise CephError(f"the OSD does not follow the monitor after {limit_s:.0f} s; see {self.directory}/log")
+            time.sleep(0.05)
+
     def admin(self, *commands: tuple[dict[str, Any], str]) -> list[str]:
-        """Runs monitor commands with their input texts; returns what they print. Raises CephError."""
+        """Runs commands of the monitor, or of {"osd": N}, with their input texts; returns what they print. Raises CephError."""
         argv = [*self.enter, sys.executable, str(HERE / "cephadmin.py"), str(self.conf), str(self.keyring("admin"))]
         done = subprocess.run(argv, input=json.dumps(commands), capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
