@@ -46,11 +46,14 @@ fetch: install
 demo: fetch
 	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))
 
+# Two workers, a file at a time: the tests of a file share what took long to start.
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: fetch $(VENV)/.npm
-	$(PY) -m pytest
+	$(PY) -m pytest $(TOGETHER)
 
 test-fast: fetch $(VENV)/.npm
-	$(PY) -m pytest -m "not vm"
+	$(PY) -m pytest $(TOGETHER) -m "not vm"
 
 bench: fetch
 	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \

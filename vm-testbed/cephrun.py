@@ -75,7 +75,7 @@ osd_heartbeat_interval = 1
 osd_mon_report_interval = 1
 # How soon it finds a monitor that was away: half a minute otherwise.
 mon_client_hunt_interval = 1
-mon_client_hunt_interval_max_multiple = 3
+mon_client_hunt_interval_max_multiple = 1
 """
 
 
