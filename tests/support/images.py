@@ -102,14 +102,15 @@ def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 def used_loops() -> set[str]:
-    """The loop devices over files that this mount namespace sees: those of other tests at the same time do not count."""
-    found = set()
+    """The loop devices over files that this mount namespace sees, and that another worker has not made: those of other tests at the
+    same time do not count."""
+    found, worker = set(), f"/popen-{os.environ.get('PYTEST_XDIST_WORKER', '')}/"
     for directory in Path("/sys/block").glob("loop*/loop"):
         try:
             backing = (directory / "backing_file").read_text().rstrip("\n")
         except OSError:
             continue  # it went away meanwhile
-        if Path(backing).exists():
+        if Path(backing).exists() and ("/popen-" not in backing or worker in backing):
             found.add(directory.parent.name)
     return found
 

@@ -108,8 +108,13 @@ def environment(spec: ContainerSpec) -> list[str]:
     return [f"{key}={value}" for key, value in sorted(env.items())]
 
 
+_HOOK = ("sh", "-c", 'state=$(cat); printf %s "$state" | "$@"', "hook")
+"""Runs a hook with the container's state on its standard input. crun writes that to the hook itself, and fails with a broken pipe if
+one that does not care ends too soon."""
+
+
 def _hooks(spec: ContainerSpec) -> dict[str, Any]:
-    return {name: [{"path": command[0], "args": list(command), "timeout": HOOK_TIMEOUT} for command in commands]
+    return {name: [{"path": "/bin/sh", "args": [*_HOOK, *command], "timeout": HOOK_TIMEOUT} for command in commands]
             for name, commands in spec.hooks}
 
 
