@@ -109,8 +109,8 @@ def environment(spec: ContainerSpec) -> list[str]:
 
 
 _HOOK = ("sh", "-c", 'state=$(cat); printf %s "$state" | "$@"', "hook")
-"""Runs a hook with the container's state on its standard input. crun writes that to the hook itself, and fails with a broken pipe if
-one that does not care ends too soon."""
+"""Runs a hook with the container's state on its standard input. crun writes that to the hook itself, and fails with a broken pipe
+if one that does not care ends too soon."""
 
 
 def _hooks(spec: ContainerSpec) -> dict[str, Any]:
