@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from layercake.kraken.errors import InputError, LayercakeError, NotFound, Operat
 from layercake.kraken.wire import TO_NODE, bearer
 
 CONNECT_S = 5.0
+_KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a node that does not end its TLS connection: aiohttp must
 
 
 class NodeLink:
@@ -39,7 +41,8 @@ class NodeLink:
         context = ssl.create_default_context(cafile=str(self._certificates.authority))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as client, client.request(
+            connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as client, client.request(
                 method, f"https://{host}:{record.api_port}{path}", headers=headers, json=body, params=query, ssl=context,
                 server_hostname=name_of(record.node.id, session.number), allow_redirects=False,
             ) as response:
