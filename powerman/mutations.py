@@ -45,7 +45,7 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
         return _found(await attempt.bmc.read())
 
 
-@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=20.0, on_timeout=("power", "HANG"))
+@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=20.0, on_timeout=("power", "HANG"), guarded=True)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node on, to boot from the network."""
     async with service.attempt(request) as attempt:
@@ -60,7 +60,7 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
 
 
 @mutation("power-off", changes={"power": ("ON", "OFF")}, excludes={"run": "SYNC", "busy": "BUSY"}, timeout=30.0,
-          on_timeout=("power", "HANG"))
+          on_timeout=("power", "HANG"), guarded=True)
 async def power_off(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node off; with parameter soft, let its system shut down first."""
     async with service.attempt(request) as attempt:
@@ -69,7 +69,7 @@ async def power_off(service: PowerService, request: MutationRequest) -> Mapping[
         return await _hard_off(attempt)
 
 
-@mutation("power-reset", changes={"power": ("HANG", "OFF")}, timeout=30.0)
+@mutation("power-reset", changes={"power": ("HANG", "OFF")}, timeout=30.0, guarded=True)
 async def power_reset(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power off a node that hangs."""
     async with service.attempt(request) as attempt:

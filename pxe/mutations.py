@@ -20,7 +20,8 @@ VARIABLES = (BOOT,)
 _ENGINE_FIRST_S = 1.0
 
 
-@mutation("boot-arm", changes={"boot": ("UNKNOWN", "WAIT")}, requires={"power": "ON"}, where=Where.HEAD, timeout=10.0, joins=True)
+@mutation("boot-arm", changes={"boot": ("UNKNOWN", "WAIT")}, requires={"power": "ON"}, where=Where.HEAD, timeout=10.0, joins=True,
+          guarded=True)
 async def boot_arm(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
     """Opens the node's boot window: from now on its firmware is given a boot program."""
     service.arm(request, confirmed=False)

@@ -77,17 +77,18 @@ class NodeRoutes:
         records = self._ops.nodes.select(wanted) if wanted else [store.named(n) for n in store.names]
         found = []
         for count, record in enumerate(records, 1):
-            found.append(node_view(record, self._head.clock(), self._head.table))
+            found.append(node_view(record, self._head.clock(), self._head.table, self._head.guard.why(record)))
             if count % AT_ONCE == 0:
                 await asyncio.sleep(0)  # thousands of nodes must not keep everybody else waiting
         return {"nodes": found, "variables": [v.name for v in self._head.table.variables]}
 
     async def _node(self, request: web.Request, body: None) -> Any:
         record = self._head.store.named(request.match_info["name"])
-        return {"node": node_view(record, self._head.clock(), self._head.table), "history": [event_view(e) for e in record.history]}
+        view = node_view(record, self._head.clock(), self._head.table, self._head.guard.why(record))
+        return {"node": view, "history": [event_view(e) for e in record.history]}
 
     async def _explain(self, request: web.Request, body: None) -> Any:
-        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock())
+        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock(), self._head.guard)
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

@@ -51,6 +51,12 @@ def status(app: App) -> Answer:
         out.line(f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch {answer['epoch']}")
         out.line(f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
                  f"{nodes['quarantined']} quarantined")
+        guard = answer["guard"]
+        if guard["frozen"]:
+            out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
+        for outage in guard["outages"]:
+            out.line(f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} "
+                     "nodes are silent; nothing is done to them")
         out.line("")
         rows = [[s["name"], s["state"], s["pid"] or "-", s["restarts"], seconds(s["since_s"]), s["health"] or ""]
                 for s in answer["services"]]

@@ -13,6 +13,7 @@ from layercake.cli.common.client import quoted
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, seconds, short
 from layercake.cli.events import HISTORY, event_row
+from layercake.cli.guard import maintenance, remedy, take
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed, Unreachable
 
@@ -24,6 +25,10 @@ _CONTAINERS = (Column("CONTAINER"), Column("DIGEST"), Column("STATE", styled=Tru
 @click.group()
 def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
+
+
+for _command in (maintenance, take, remedy):
+    node.add_command(_command)
 
 
 @command(node, "list")

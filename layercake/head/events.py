@@ -16,6 +16,20 @@ INVENTORY_CHANGED = EventKind("inventory.changed", _I,
 INVENTORY_REMOVED = EventKind("inventory.removed", _I, "A node was removed from the inventory.")
 DESIRED_STATE = EventKind("desired.state", _I, "A person wants the node up or off.")
 POWER_CYCLE = EventKind("power.cycle", _I, "A person asked for a power cycle.")
+POWER_CYCLED = EventKind("power.cycled", _I, "The node was seen off, as a power cycle asks for, and is started again.")
+POWER_ORDER_FAILED = EventKind("power.order-failed", _E, "What a person ordered of the node's power has failed.")
+
+NODE_FOUND = EventKind("node.found-running", _W, "The machine runs something that is not ours; it is left alone.")
+NODE_TAKEN = EventKind("node.taken", _I, "A machine that was found running is ours from now on, and is started anew.")
+REMEDY = EventKind("remedy.begun", _W, "A silent node is started anew; the text says what witnesses said of it.")
+REMEDY_HELD = EventKind("remedy.held", _W, "A silent node is not started anew; the text says why.")
+REMEDY_RELEASED = EventKind("remedy.released", _I, "A person said that a silent node may be started anew.")
+OUTAGE_CALLED = EventKind("outage.called", _E, "Many nodes fell silent together: no power action until they are back.")
+OUTAGE_OVER = EventKind("outage.over", _W, "An outage is over, or a person has ended it.")
+FROZEN = EventKind("guard.frozen", _W, "A person froze the node, or with no node the site: it is observed, and nothing is done.")
+THAWED = EventKind("guard.thawed", _I, "A person ended a freeze.")
+MAINTENANCE_BEGUN = EventKind("maintenance.begun", _I, "A maintenance of the node has begun.")
+MAINTENANCE_ENDED = EventKind("maintenance.ended", _I, "A maintenance of the node has ended.")
 
 STATE_CHANGED = EventKind("state.changed", _D, "The discovered state of the node has changed.")
 MUTATION_STARTED = EventKind("mutation.started", _I, "An attempt at a mutation begins.")
@@ -68,6 +82,8 @@ SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
 
 EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
+    POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
+    FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_EXEC,
     NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,

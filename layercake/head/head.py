@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
 from layercake.head import events, modules
@@ -21,6 +23,9 @@ from layercake.head.agents.client import NodeLink
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
+from layercake.head.guard.facts import Order
+from layercake.head.guard.guard import Guard
+from layercake.head.guard.witness import Witnesses
 from layercake.head.hosting import declared
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
@@ -35,7 +40,7 @@ from layercake.head.state.desire import Desire
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import Node
-from layercake.kraken.converge import Discovered, Held, NodeState
+from layercake.kraken.converge import Cleared, Discovered, Held, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 
@@ -69,14 +74,17 @@ class Head:
         self.teller = Teller(self.store, self.table, self.host)
         self.hands = Hands(self._dispatcher, self.teller)
         self.engine = Engine(self.store, self.hands, self.clock)
-        self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost)
+        certificates = NodeCertificates(data_dir / "pki")
+        self.node_link = NodeLink(certificates)
+        self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
+                                              self.clock)
+        self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.clock,
                        self.services.set_health)
         self.database = Database(data_dir / "layercake.db")
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock)
-        certificates = NodeCertificates(data_dir / "pki")
-        self.node_link = NodeLink(certificates)
+        self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images, images_url,
                              certificates, self.table)
@@ -118,6 +126,7 @@ class Head:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await self.host.stop()
         await self.services.stop()
@@ -131,10 +140,13 @@ class Head:
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
             # What was packed may have been so by other modules' variables.
-            goal = record.planner.layout.goal(self.desire.goal_values(record.node.state, record.wanted))
+            order = record.care.order
+            record.planner = self.table.planner_for(record.node, forced=order is not None and order.force)
+            goal = record.planner.layout.goal(self.desire.goal_values(record.meant, record.wanted))
             record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0, goal=goal)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
+        self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 
     async def _every(self) -> None:
@@ -145,6 +157,7 @@ class Head:
                 if time.monotonic() - last_scan >= SCAN_S:
                     last_scan = time.monotonic()
                     self.sync.scan()
+                    self.guard.look()
                 self.rolls.tick()
                 await self.database.flush(self.store)
             except LayercakeError as error:
@@ -165,12 +178,14 @@ class Head:
             self.hands.cancel(record, record.machine.active.mutation)
         self.joining.close(record)
         self.sync.forget(record)
+        self.guard.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
 
     def _lost(self, record: Record, loss: Loss, why: str) -> None:
         """A node fell silent. One whose firmware asks for a boot program hangs, as far as the engine is concerned; of any other,
         the BMC is asked at once."""
+        self.guard.lost(record, firmware=loss is Loss.FIRMWARE)
         if loss is Loss.FIRMWARE:
             self.engine.post(record, Discovered({"power": "HANG"}, why))
             return
@@ -180,7 +195,30 @@ class Head:
 
     async def _refresh(self, record: Record) -> None:
         with contextlib.suppress(LayercakeError):  # the module that has the BMC tells of one that cannot be reached
-            await self.ask(REFRESH, {"node": record.node.id})
+            await self._power(record)
+
+    async def _power(self, record: Record) -> str:
+        """What the BMC says now. Raises LayercakeError."""
+        answer = await self.ask(REFRESH, {"node": record.node.id})
+        return str(answer.get("power", "UNKNOWN"))
+
+    # -- what the guard has done
+
+    def want_again(self, record: Record) -> None:
+        """What is ordered of a node's power has changed: its goal follows, and it is told."""
+        self.desire.again(record)
+        self.sync.push(record)
+
+    def order(self, record: Record, order: Order) -> None:
+        """Has the engine do what a person ordered of a node's power; the caller has it written. Earlier failures are forgotten."""
+        record.care = msgspec.structs.replace(record.care, ours=True, order=order)
+        self.engine.post(record, Cleared(f"{order.by} ordered {order.what}"))
+        self.want_again(record)
+
+    def take(self, record: Record, by: str) -> None:
+        """A machine that was found running is ours from now on, and is started anew."""
+        self.store.event(record, events.NODE_TAKEN, f"by {by}: it is started anew")
+        self.order(record, Order("cycle", force=True, by=by, at=self.clock()))
 
     # -- what the parts ask of each other
 

@@ -6,9 +6,10 @@ Nothing is done here: the handlers wait, and what the sync socket and the join d
 from __future__ import annotations
 
 from layercake.head.events import EVENTS
+from layercake.head.inventory import Wishes
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import UNKNOWN, Variable
-from layercake.moduleapi.module import Goals, Module
+from layercake.moduleapi.module import Goals, Module, Part
 from minos.events import EVENTS as AGENT_EVENTS
 
 RUN = Variable("run", (UNKNOWN, "INIT", "SYNC", "ERROR"), "whether the node's agent is joined and speaks")
@@ -30,6 +31,7 @@ def await_return() -> None:
 MUTATIONS: tuple[Mutation, ...] = (attach, await_return)
 
 MODULE = Module(
-    name="head", doc="The bond with the nodes: they join, speak, and fall silent.", variables=VARIABLES, mutations=MUTATIONS,
+    name="head", doc="The bond with the nodes: they join, speak, and fall silent.", part=Part(Wishes),
+    variables=VARIABLES, mutations=MUTATIONS,
     goals=Goals(up={"run": "SYNC"}), events=(*EVENTS, *AGENT_EVENTS),
 )

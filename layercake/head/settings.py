@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.head import modules
+from layercake.head.guard.settings import GuardSettings
 from layercake.head.hosting.declared import SiteModule
 from layercake.inventory import structs
 from layercake.inventory.problems import Problems
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
     sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
     slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
+    guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
     modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
     sections: dict[str, Any] = {}
 

@@ -98,7 +98,7 @@ class _Loader:
             fields.group_name(name)
         except Mistake as mistake:
             self._problems.add(entry.key_mark, mistake.message, mistake.hint)
-        self._groups[name] = self._reader.shared(entry.key_mark, entry.value, f"group {name}")
+        self._groups[name] = self._reader.shared(entry.key_mark, entry.value, f"group {name}", group=True)
 
     def _declare(self, key: str, entry: Entry) -> None:
         """A key under nodes: a name, or a range that declares several nodes."""
@@ -152,6 +152,7 @@ class _Loader:
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
                 state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names, parts=found,
+                domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
 
     def _part(

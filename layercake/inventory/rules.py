@@ -39,6 +39,10 @@ NODE: dict[str, Rule] = {
 """The keys of every node whose values are read by themselves; images and groups are lists."""
 
 
+GROUP: dict[str, Rule] = {"domain": Rule(lambda value: converted(value, bool))}
+"""The keys of a group itself: whether its nodes share what they can lose together, a switch or a power supply."""
+
+
 def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
     """The rules of a struct's fields: by their Check, or by their type."""
     hints = typing.get_type_hints(struct, include_extras=True)

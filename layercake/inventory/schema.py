@@ -30,7 +30,8 @@ def node_id(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is IPv4; `state` is what is wanted: up
-    or off; `images` in the order they start. `parts` are what the modules know of it besides, by the modules' names."""
+    or off; `images` in the order they start. `domains` are those of its groups whose nodes are lost
+    together. `parts` are what the modules know of it besides, by the modules' names."""
 
     id: str
     name: str
@@ -41,13 +42,14 @@ class Node:
     state: str = "up"
     images: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
     parts: Mapping[str, NodePart] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
         """JSON-ready, without secrets: references stay {"file": ..} or {"env": ..}. Parts are as they stand in an inventory."""
         record: dict[str, Any] = {
             "id": self.id, "name": self.name, "macs": list(self.macs), "ip": self.ip, "arch": self.arch, "firmware": self.firmware,
-            "state": self.state, "images": list(self.images), "groups": list(self.groups),
+            "state": self.state, "images": list(self.images), "groups": list(self.groups), "domains": list(self.domains),
         }
         for part in self.parts.values():
             secrets = {k: v.to_record() for k, v in msgspec.structs.asdict(part).items() if isinstance(v, SecretRef)}
@@ -64,7 +66,8 @@ class Node:
             return cls(
                 id=record["id"], name=record["name"], macs=tuple(record["macs"]), ip=record["ip"],
                 arch=record.get("arch", "x86_64"), firmware=record.get("firmware", "bios"), state=record.get("state", "up"),
-                images=tuple(record.get("images", ())), groups=tuple(record.get("groups", ())), parts=found,
+                images=tuple(record.get("images", ())), groups=tuple(record.get("groups", ())),
+                domains=tuple(record.get("domains", ())), parts=found,
             )
         except KeyError as error:
             raise InputError(f"cannot read node record: {error.args[0]} is missing") from None

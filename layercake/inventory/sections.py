@@ -9,7 +9,7 @@ from typing import Any
 from layercake.base.text import nearest, show
 from layercake.inventory import fields
 from layercake.inventory.problems import Mark, Problems
-from layercake.inventory.rules import Keys, Rule
+from layercake.inventory.rules import GROUP, Keys, Rule
 from layercake.inventory.yaml_marks import Listing, Marked, Scalar, Table, describe, plain
 from layercake.moduleapi.fields import Mistake, text
 
@@ -45,10 +45,10 @@ class Reader:
         self._groups = group_names
         self._images = known_images
 
-    def shared(self, mark: Mark, value: Marked, what: str) -> Section:
+    def shared(self, mark: Mark, value: Marked, what: str, *, group: bool = False) -> Section:
         """The section `defaults` or a group: nothing in it belongs to one node alone."""
         section = Section(mark)
-        own = self._keys.own
+        own = {**self._keys.own, **(GROUP if group else {})}
         valid = {key for key, rule in own.items() if not rule.own} | {"images", *self._keys.nested}
         misplaced = {key for key, rule in own.items() if rule.own} | {"groups"}
         for key, mark_, inner in self._entries(value, what, valid, misplaced):
@@ -56,6 +56,8 @@ class Reader:
                 rules = self._keys.nested[key]
                 some = {k: r for k, r in rules.items() if not r.own}
                 self._mapping(section, key, mark_, inner, f"{what}: {key}", some, {k for k, r in rules.items() if r.own})
+            elif group and key in GROUP:
+                self._check(section, key, GROUP[key].one, inner)
             else:
                 self._common(section, key, inner)
         return section

@@ -24,6 +24,7 @@ from layercake.kraken.facts import (
     BACKOFF_CAP_S,
     NEVER,
     Active,
+    Ask,
     AttemptFailed,
     Await,
     Cancel,
@@ -38,6 +39,7 @@ from layercake.kraken.facts import (
     Held,
     NoChain,
     NodeState,
+    Permitted,
     Progress,
     Quarantine,
     Quarantined,
@@ -51,9 +53,10 @@ from layercake.kraken.planner import Planner
 from layercake.kraken.variables import UNKNOWN
 
 __all__ = [
-    "AWAIT_MARGIN_S", "BACKOFF_BASE_S", "BACKOFF_CAP_S", "NEVER", "ROUNDS_LIMIT", "STABLE_S", "Active", "AttemptFailed", "Await",
-    "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed", "Held", "NoChain",
-    "NodeState", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick", "Unquarantined", "rest", "step",
+    "AWAIT_MARGIN_S", "BACKOFF_BASE_S", "BACKOFF_CAP_S", "NEVER", "ROUNDS_LIMIT", "STABLE_S", "Active", "Ask", "AttemptFailed",
+    "Await", "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed", "Held",
+    "NoChain", "NodeState", "Permitted", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick", "Unquarantined",
+    "rest", "step",
 ]
 
 BACKOFF_BASE_S = 5.0
@@ -100,6 +103,7 @@ class _Turn:
         self.jitter = jitter
         self.effects: list[Effect] = []
         self.news = False
+        self.permitted = ""
 
     def set(self, **changes: Any) -> None:
         self.node = dataclasses.replace(self.node, **changes)
@@ -127,6 +131,8 @@ class _Turn:
                 self.set(held_until=until)
             case Released():
                 self.set(held_until=0.0)
+            case Permitted(mutation):
+                self.permitted = mutation
             case Progress(mutation, extend_to):
                 self.extend(mutation, extend_to)
             case Tick():
@@ -261,6 +267,8 @@ class _Turn:
     def decide(self) -> None:
         """Keeps, cancels or starts a mutation, and says when to look again."""
         node = self.node
+        asked = node.asked
+        self.set(asked="")
         if node.goal.met(node.state):
             self.drop("the goal is met")
             if node.quarantine is not None and not self.circling():
@@ -288,7 +296,7 @@ class _Turn:
             return
         self.drop("it is no longer the next step")
         self.set(no_chain=False)
-        self.begin(chosen)
+        self.begin(chosen, asked)
 
     def still_right(self, active: Active) -> bool:
         """Whether a cheapest chain starts with the mutation under way.
@@ -312,7 +320,8 @@ class _Turn:
                 self.effects.append(Cancel(active.mutation, why))
             self.set(active=None)
 
-    def begin(self, mutation: Mutation) -> None:
+    def begin(self, mutation: Mutation, asked: str) -> None:
+        """Starts a step, unless it has to wait for its time or for permission; `asked` is what that was asked for before."""
         node, name = self.node, mutation.name
         if node.not_before > 0 and self.news and name not in node.attempts:
             self.set(not_before=0.0)  # another step than the one that failed: no reason to wait
@@ -326,6 +335,11 @@ class _Turn:
             return
         attempt = node.attempts.get(name, 0) + 1
         mine = mutation.where is self.actor
+        if mine and mutation.guarded and self.permitted != name:
+            if asked != name:
+                self.effects.append(Ask(name))
+            self.set(asked=name, wake=NEVER)
+            return
         timeout = mutation.timeout
         if not mine:
             timeout = timeout + AWAIT_MARGIN_S if self.actor is Where.HEAD else NEVER

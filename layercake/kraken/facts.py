@@ -56,6 +56,7 @@ class NodeState:
     `state` is the discovered state, packed; `wake` is when `step(Tick())` is next due. `assumed` masks variables whose value was
     put down by a timeout and never seen. `attempts` counts failed attempts by mutation, `rounds` completions since the node last
     was stable; both are what keeps a node from going round in circles. `met_since` is when the goal was met, None when it is not.
+    `asked` is the guarded mutation that waits for permission, "" for none; it is asked for anew by a head that was started again.
     """
 
     state: int
@@ -71,6 +72,7 @@ class NodeState:
     rounds: Mapping[str, int] = field(default_factory=dict)
     met_since: float | None = None
     no_chain: bool = False
+    asked: str = ""
 
     @classmethod
     def fresh(cls, goal: Goal) -> NodeState:
@@ -82,7 +84,7 @@ class NodeState:
 
         Waiting is cut to what the back-off allows, since the clock may have started anew too.
         """
-        return dataclasses.replace(self, active=None, wake=now, held_until=0.0, met_since=None,
+        return dataclasses.replace(self, active=None, wake=now, held_until=0.0, met_since=None, asked="",
                                    not_before=min(self.not_before, now + BACKOFF_CAP_S))
 
     def to_record(self) -> dict[str, Any]:
@@ -172,7 +174,14 @@ class Progress:
     extend_to: float
 
 
-Event: TypeAlias = Discovered | DesiredChanged | Tick | Failed | Cleared | Held | Released | Progress
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """The guarded mutation that was asked for may begin. Ignored if it is not the next step any more."""
+
+    mutation: str
+
+
+Event: TypeAlias = Discovered | DesiredChanged | Tick | Failed | Cleared | Held | Released | Progress | Permitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +191,13 @@ class Start:
     mutation: str
     attempt: int
     timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A guarded mutation is next: it begins when Permitted says so. Asked once, until another step is next."""
+
+    mutation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,4 +262,4 @@ class NoChain:
     """There is no chain from here to the goal. Said once, until there is one or something else is wanted."""
 
 
-Effect: TypeAlias = Start | Cancel | Await | Changed | Completed | AttemptFailed | Quarantined | Unquarantined | NoChain
+Effect: TypeAlias = Start | Ask | Cancel | Await | Changed | Completed | AttemptFailed | Quarantined | Unquarantined | NoChain

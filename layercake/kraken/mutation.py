@@ -35,7 +35,7 @@ class Mutation:
     discovered state, or nothing changes and the attempt counts as failed. After `retries` failed attempts the node
     is quarantined. `cost` weighs the step in the shortest-path search, at least 1. `doc` says in a line what the step does,
     for explain and graphs. `joins`: the node may join by what this step begins, so each attempt is given a one-use token
-    (parameters token and window_s).
+    (parameters token and window_s). `guarded`: it does something to a machine, so the head's guard is asked before each attempt.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Mutation:
     cost: int
     retries: int
     joins: bool = False
+    guarded: bool = False
     handler: Handler | None = field(compare=False, repr=False, default=None)
     doc: str = field(compare=False, repr=False, default="")
 
@@ -56,6 +57,12 @@ class Mutation:
     def discovers(self) -> tuple[str, ...]:
         """The variables that this mutation takes away from UNKNOWN."""
         return tuple(sorted(v for v, (a, _) in self.changes.items() if a == UNKNOWN))
+
+    @property
+    def cuts_power(self) -> bool:
+        """Whether it switches a node off."""
+        before, after = self.changes.get("power", (UNKNOWN, UNKNOWN))
+        return before != UNKNOWN and after == "OFF"
 
     def to_wire(self) -> dict[str, Any]:
         """A JSON-ready form that `from_wire` reads back on the other side; without the handler."""
@@ -96,6 +103,7 @@ def declare(
     cost: int = 1,
     retries: int = 3,
     joins: bool = False,
+    guarded: bool = False,
     handler: Handler | None = None,
     doc: str = "",
 ) -> Mutation:
@@ -116,7 +124,7 @@ def declare(
     text = (getattr(handler, "__doc__", None) or "").strip()
     return Mutation(
         name, dict(sorted(changes.items())), _condition(requires), _condition(excludes), _condition(traits),
-        where, timeout, on_timeout, cost, retries, joins, handler, doc or text.partition("\n")[0].rstrip(),
+        where, timeout, on_timeout, cost, retries, joins, guarded, handler, doc or text.partition("\n")[0].rstrip(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 import sys
@@ -51,6 +52,21 @@ class NodeLink:
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
+
+
+    async def answers(self, record: Record) -> bool:
+        """Whether a node's agent, in sync or not, still serves its TLS port under the session that it has. Any answer counts."""
+        session, address = record.session, record.address
+        if session is None or address is None or not record.api_port:
+            return False
+        context = ssl.create_default_context(cafile=str(self._certificates.authority))
+        try:
+            _, writer = await asyncio.open_connection(
+                address[0], record.api_port, ssl=context, server_hostname=name_of(record.node.id, session.number))
+        except (OSError, ValueError):
+            return False
+        writer.transport.abort()
+        return True
 
 
 async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:

@@ -22,7 +22,7 @@ from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
-from layercake.kraken.converge import Discovered
+from layercake.kraken.converge import Discovered, Released
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek
 
@@ -43,13 +43,14 @@ class Sync:
 
     def __init__(
         self, store: Store, engine: Engine, settings: Settings, table: Table, clock: Clock,
-        on_lost: Callable[[Record, Loss, str], None],
+        on_lost: Callable[[Record, Loss, str], None], on_heard: Callable[[Record, str], None],
     ) -> None:
         self._store = store
         self._engine = engine
         self._settings = settings
         self._clock = clock
-        self._on_lost = on_lost
+        self._on_lost, self._on_heard = on_lost, on_heard
+        self._scanned, self._listening_since = clock(), float("-inf")
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
@@ -116,6 +117,10 @@ class Sync:
             self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
         moved = record.acked != datagram.cfg_revision
         record.acked = datagram.cfg_revision
+        if run == "SYNC":
+            self._on_heard(record, said["busy"])
+        if record.machine.held_until:
+            self._engine.post(record, Released())
         self._engine.discover(record, values, "the agent says so")
         if said["image"] == "ACTIVE" and record.acked == record.cfg_revision and record.running != record.wanted:
             record.running = record.wanted
@@ -143,8 +148,17 @@ class Sync:
             self._guards.pop(record.session.number, None)
 
     def scan(self) -> None:
-        """Finds the nodes that have fallen silent; called once a second."""
+        """Finds the nodes that have fallen silent; called once a second.
+
+        A head that did not listen itself (a busy or suspended machine) has nobody to blame: it listens for `dead_s` first.
+        """
         now, timers = self._clock(), self._settings.sync
+        deaf, self._scanned = now - self._scanned, now
+        if deaf > timers.dead_s / 3:
+            self._listening_since = now
+            self.counters["deaf"] += 1
+        if now - self._listening_since < timers.dead_s:
+            return
         silent = now - timers.dead_s
         for record in self._store:
             if record.last_seen is None or (record.last_seen >= silent and record.node.id not in self._suspects):

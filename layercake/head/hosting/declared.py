@@ -96,7 +96,8 @@ def _mutation(name: str, found: _Mutation) -> Mutation:
 
     doc.__doc__ = found.doc
     return declare(name, changes=found.changes, requires=_tuples(found.requires), excludes=_tuples(found.excludes),
-                   timeout=found.timeout, on_timeout=found.on_timeout, retries=found.retries, cost=found.cost, handler=doc)
+                   timeout=found.timeout, on_timeout=found.on_timeout, retries=found.retries, cost=found.cost, handler=doc,
+                   guarded=any(before != UNKNOWN for before, _ in found.changes.values()))
 
 
 def module_of(name: str, command: tuple[str, ...], found: Declarations) -> Module:

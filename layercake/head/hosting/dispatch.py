@@ -11,8 +11,6 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
 from layercake.kraken.errors import Refused
-from layercake.kraken.mutation import Mutation
-from layercake.kraken.variables import UNKNOWN
 from layercake.moduleapi import module_pb2 as pb
 
 WINDOW_TIMES = 3.0
@@ -30,12 +28,6 @@ class Flight:
     timeout: float
 
 
-def cuts_power(mutation: Mutation) -> bool:
-    """Whether a mutation switches a node off: a token that it was given is worth nothing from then on."""
-    before, after = mutation.changes.get("power", (UNKNOWN, UNKNOWN))
-    return before != UNKNOWN and after == "OFF"
-
-
 class Dispatcher:
     """The attempts under way, by number and by node."""
 
@@ -50,7 +42,7 @@ class Dispatcher:
     def start(self, record: Record, name: str, attempt: int, timeout: float) -> None:
         """Sends an attempt to its module; one whose module is not attached goes out when it attaches."""
         module, mutation = self._table.owner.get(name, ""), record.planner.mutation(name)
-        if cuts_power(mutation):
+        if mutation.cuts_power:  # a token that it was given is worth nothing from then on
             self._joining.close(record)
         if not module:
             return  # the head waits for what it will see, or the node does it itself

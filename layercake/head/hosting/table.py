@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -94,18 +95,19 @@ class Table:
 
     # -- planners
 
-    def planner_for(self, node: Node) -> Planner:
-        """The planner for a node; nodes alike share one."""
-        mutations = list(self.mutations)
+    def planner_for(self, node: Node, *, forced: bool = False) -> Planner:
+        """The planner for a node; nodes alike share one. `forced`: power goes off whatever runs there."""
+        mutations = [dataclasses.replace(m, excludes={}) if forced and m.cuts_power else m for m in self.mutations]
         for module in self.modules.values():
             if module.tune is not None:
+                own = {m.name for m in module.mutations}
                 part, settings = node.parts.get(module.name), self.settings.get(module.name)
-                mutations = [module.tune(m, part, settings) if m in module.mutations else m for m in mutations]
+                mutations = [module.tune(m, part, settings) if m.name in own else m for m in mutations]
         return self._planner(mutations)
 
     def _planner(self, mutations: Iterable[Mutation]) -> Planner:
         some = tuple(mutations)
-        key = tuple((m.name, m.timeout, m.retries, m.cost) for m in some)
+        key = tuple((m.name, m.timeout, m.retries, m.cost, bool(m.excludes)) for m in some)
         if key not in self._planners:
             self._planners[key] = Planner(some, self.variables)
         return self._planners[key]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
+from layercake.head.operations.guard import Care
 from layercake.head.operations.images import Images
 from layercake.head.operations.inventory import InventoryChanges
 from layercake.head.operations.nodes import Nodes
@@ -24,4 +25,5 @@ class Operations:
         self.calls = Calls(head, self.nodes)
         self.power = Power(head, self.nodes, self.calls)
         self.images = Images(head)
+        self.care = Care(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)

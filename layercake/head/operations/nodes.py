@@ -9,8 +9,11 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from imageapi.spec.names import NAME
 from layercake.head import events
+from layercake.head.guard.facts import Order
 from layercake.head.head import Head
 from layercake.head.state.store import Record
 from layercake.inventory.ranges import expand
@@ -18,7 +21,6 @@ from layercake.inventory.schema import groups_of
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
-FORCED_OFF_S = 30.0
 LAST_LINE = 200
 """Bytes; the last line of a command's answer says how it ended and is short."""
 COMMAND_SHOWN = 200
@@ -43,13 +45,14 @@ class Nodes:
         records = self.select(text)
         if state == "off":
             self.refuse_busy(records, force)
+        self.refuse_frozen(records, f"want {state}")
         for record in records:
             record.node = dataclasses.replace(record.node, state=state)
+            forced = state == "off" and force and record.value("power") != "OFF"
+            order = Order("off", force=True, by="a person", at=self._head.clock()) if forced else None
+            record.care = replace(record.care, ours=True, order=order)
             self._store.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
-            self._head.desire.images(record, record.node.images)
-            self._head.sync.push(record)
-            if state == "off" and force:
-                self._head.hands.begin(record, "power-off", 1, FORCED_OFF_S)
+            self._head.want_again(record)
         await self._head.desire.settle()
         return [r.name for r in records]
 
@@ -58,6 +61,16 @@ class Nodes:
         busy = [r.name for r in records if r.value("busy") == "BUSY"]
         if busy and not force:
             raise Refused(f"cannot stop {', '.join(busy[:10])}: BUSY", hint="wait until they are free, or use --force")
+
+    def refuse_frozen(self, records: Iterable[Record], what: str) -> None:
+        """Raises Refused if one of the nodes is frozen, or all of the site is."""
+        freeze = self._head.guard.freeze
+        frozen = [r.name for r in records if (freeze or r.care.freeze) is not None]
+        if frozen:
+            more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
+            said = freeze or self._store.named(frozen[0]).care.freeze
+            why = f"frozen by {said.by}: {said.reason}" if said is not None else "frozen"
+            raise Refused(f"cannot {what} {', '.join(frozen[:10])}{more}: {why}", hint="`layercake thaw` ends a freeze")
 
     async def clear(self, text: str) -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""

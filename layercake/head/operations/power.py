@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from layercake.head import events
+from layercake.head.guard.facts import Order
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.nodes import Nodes
 from layercake.head.views.nodes import parts_view
-from layercake.kraken.converge import Cleared, Discovered
+from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import Refused
 
 STATUS = "power.status"
@@ -24,16 +25,20 @@ class Power:
         self._calls = calls
 
     async def cycle(self, text: str, force: bool) -> list[str]:
-        """Power-cycles nodes and boots them anew: the engine is told that they hang, and does the rest."""
+        """Power-cycles nodes: the engine stops their images, switches them off, and boots them anew. Forced, it stops nothing
+        first."""
         records = self._nodes.select(text)
         self._nodes.refuse_busy(records, force)
         off = [r.name for r in records if r.node.state == "off"]
         if off:
             raise Refused(f"cannot cycle {', '.join(off[:10])}: wanted off", hint="use `layercake power on`")
+        self._nodes.refuse_frozen(records, "cycle")
         for record in records:
-            self._head.store.event(record, events.POWER_CYCLE, "a person asked for a power cycle")
-            self._head.engine.post(record, Cleared("a person asked for a power cycle"))
-            self._head.engine.post(record, Discovered({"power": "HANG"}, "a person asked for a power cycle"))
+            self._head.store.event(record, events.POWER_CYCLE, "a person asked for a power cycle" + (", by force" if force else ""))
+            if record.value("power") == "OFF":
+                self._head.engine.post(record, Cleared("a person asked for a power cycle"))
+            else:
+                self._head.order(record, Order("cycle", force=force, by="a person", at=self._head.clock()))
         await self._head.desire.settle()
         return [r.name for r in records]
 

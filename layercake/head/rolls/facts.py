@@ -157,7 +157,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back yet. `acked`: the agent acts
     on the newest desired state, so that `image` is about that. `target` and `before`: which image set is wanted of it.
-    `unproven`: an image that is wanted has a health check which has not passed yet.
+    `unproven`: an image that is wanted has a health check which has not passed yet. `stopped`: why people want it left alone.
     """
 
     up: bool = True
@@ -174,6 +174,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     unhealthy: str = ""
     unproven: bool = False
     quarantine: str = ""
+    stopped: str = ""
 
     @property
     def lost(self) -> bool:

@@ -52,8 +52,10 @@ def proven(record: Record, image: str) -> bool:
     return any(c["name"] == image and c["health"] == "healthy" for c in record.containers)
 
 
-def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate: Gate | None = None) -> NodeFacts:
-    """What is known of a node, as far as this roll asks."""
+def facts_of(
+    record: Record | None, roll: Roll, node: NodeRoll, now: float, gate: Gate | None = None, stopped: str = "",
+) -> NodeFacts:
+    """What is known of a node, as far as this roll asks. `stopped`: why it is to be left alone."""
     if record is None:
         return NodeFacts(up=False, present=False, sync=False)
     machine, target = record.machine, roll.sets[node.target]
@@ -65,7 +67,7 @@ def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate
         target=record.wanted == target, before=record.wanted == roll.sets[node.before],
         unproven=any(i.container.get("health") and not proven(record, i.name) for i in record.wanted),
         staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
-        quarantine=machine.quarantine.reason if machine.quarantine is not None else "",
+        quarantine=machine.quarantine.reason if machine.quarantine is not None else "", stopped=stopped,
     )
 
 
@@ -79,6 +81,7 @@ class Rolls:
         self._database = database
         self._clock = clock
         self.gate: Gate | None = None
+        self.stopped: Callable[[Record], str] = lambda record: ""
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
@@ -155,13 +158,18 @@ class Rolls:
                 if keys or due:
                     facts = {}
                     for key in keys:
-                        facts[key] = facts_of(self._store.find(key), roll, roll.nodes[key], now, self.gate)
+                        facts[key] = facts_of(self._store.find(key), roll, roll.nodes[key], now, self.gate,
+                                               self._stopped_of(key))
                         await self._breathe()
                     told += await self._carry_out(roll, *decide.step(roll, facts, now))
             if due:
                 told += self._let_go()
             self._worked += time.perf_counter() - self._since
             await self._tell(told)
+
+    def _stopped_of(self, key: str) -> str:
+        record = self._store.find(key)
+        return self.stopped(record) if record is not None else ""
 
     async def _breathe(self) -> None:
         """Lets the rest of the head go on, when a slice of time has been used up."""

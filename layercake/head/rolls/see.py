@@ -39,6 +39,8 @@ def why_not(fact: NodeFacts) -> str:
         return "wanted off"
     if fact.quarantine:
         return f"quarantined: {fact.quarantine}"
+    if fact.stopped:
+        return fact.stopped
     return "not in sync" if fact.lost else ""
 
 

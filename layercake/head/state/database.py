@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.head.guard.facts import Care
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
 from layercake.kraken.converge import NodeState
@@ -39,7 +40,7 @@ _KEPT_EVENTS = 200_000
 
 def _pack(record: Record) -> Callable[[], str]:
     """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
-    session, machine, node, values = record.session, record.machine, record.node, record.values()
+    session, machine, node, values, care = record.session, record.machine, record.node, record.values(), record.care
     sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
     staged, numbers = record.staged, {
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
@@ -50,7 +51,7 @@ def _pack(record: Record) -> Callable[[], str]:
         return json.dumps({
             "node": node.to_record(), "machine": machine.to_record(), "was": values, **numbers,
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
-            "session": session and {
+            "care": msgspec.to_builtins(care), "session": session and {
                 "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
                 "joined": session.joined, "layout": session.layout and session.layout.to_wire(),
             },
@@ -71,6 +72,7 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
         stage=images[2], staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
+        care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),
     )
     return record, data["was"]
 

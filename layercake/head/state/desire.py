@@ -11,6 +11,7 @@ from layercake.head.state.database import Database
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.kraken.converge import DesiredChanged
+from layercake.kraken.variables import Goal
 
 
 def check_set(images: Iterable[WantedImage]) -> None:
@@ -46,8 +47,18 @@ class Desire:
             record.node = dataclasses.replace(record.node, images=names)
         record.cfg_revision += 1
         self._store.mark(record)
-        goal = record.planner.layout.goal(self.goal_values(record.node.state, images))
-        self._engine.post(record, DesiredChanged(goal, fresh))
+        self._engine.post(record, DesiredChanged(self._goal(record), fresh))
+
+    def again(self, record: Record) -> None:
+        """What is ordered of a node's power has changed: its goal and its planner follow. The caller has the node told."""
+        order = record.care.order
+        record.planner = self._table.planner_for(record.node, forced=order is not None and order.force)
+        record.cfg_revision += 1
+        self._store.mark(record)
+        self._engine.post(record, DesiredChanged(self._goal(record)))
+
+    def _goal(self, record: Record) -> Goal:
+        return record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
 
     def stage(self, record: Record, images: tuple[WantedImage, ...]) -> None:
         """Wants a node to have images ready, beside what it runs. What it said it has ready of other ones counts no more."""

@@ -17,7 +17,7 @@ from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.state.store import Record, Store
 from layercake.kraken import converge
-from layercake.kraken.converge import Discovered, Event, Tick
+from layercake.kraken.converge import Discovered, Event, Permitted, Tick
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
 
@@ -38,6 +38,19 @@ class Hands(Protocol):
         """The discovered state of a node changed."""
 
 
+class Gate(Protocol):
+    """Who says when a step that does something to a machine may begin (guard/guard.py)."""
+
+    def asked(self, record: Record, mutation: str) -> None:
+        """A step is next; the answer is Permitted, now or later."""
+
+    def changed(self, record: Record) -> None:
+        """The discovered state of a node changed."""
+
+    def failed(self, record: Record, why: str, *, for_good: bool) -> None:
+        """An attempt failed; `for_good`: the engine has stopped trying."""
+
+
 class Engine:
     """Feeds events to the nodes' state machines and carries out the effects."""
 
@@ -48,6 +61,7 @@ class Engine:
         self._jitter = jitter
         self._queue: deque[tuple[str, Event]] = deque()
         self._draining = False
+        self.gate: Gate | None = None
 
     def post(self, record: Record, event: Event) -> None:
         """Handles an event of a node, after those that are under way. Returns when the queue is empty, unless it was
@@ -103,6 +117,11 @@ class Engine:
                 note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}",
                      data={"mutation": mutation, "attempt": attempt})
                 self._hands.begin(record, mutation, attempt, timeout)
+            case converge.Ask(mutation):
+                if self.gate is None:
+                    self.post(record, Permitted(mutation))
+                else:
+                    self.gate.asked(record, mutation)
             case converge.Cancel(mutation, why):
                 note(record, events.MUTATION_CANCELLED, f"{mutation}: {why}", data={"mutation": mutation})
                 self._hands.cancel(record, mutation)
@@ -115,9 +134,13 @@ class Engine:
                 when = f"; again in {max(0.0, retry_at - self._clock()):.0f} s" if retry_at else ""
                 data = {"mutation": mutation, "attempt": attempt}
                 note(record, MUTATION_FAILED, f"{mutation}, attempt {attempt}: {error}{when}", data=data)
+                if self.gate is not None:
+                    self.gate.failed(record, error, for_good=False)
             case converge.Quarantined(quarantine):
                 text = f"quarantined after {quarantine.attempts} attempts at {quarantine.mutation}: {quarantine.reason}"
                 note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
+                if self.gate is not None:
+                    self.gate.failed(record, quarantine.reason, for_good=True)
             case converge.Unquarantined(why):
                 note(record, QUARANTINE_CLEARED, f"out of quarantine: {why}")
             case converge.NoChain():
@@ -132,3 +155,5 @@ class Engine:
         text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (f" ({why})" if why else "")
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self._hands.changed(record, before)
+        if self.gate is not None:
+            self.gate.changed(record)

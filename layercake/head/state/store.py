@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.head.guard.facts import Care
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import NotFound
@@ -67,7 +68,8 @@ class Record:
     it ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
     it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
-    its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none.
+    its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what
+    the guard minds of it.
     """
 
     row: int
@@ -85,6 +87,7 @@ class Record:
     unhealthy: str = ""
     containers: tuple[dict[str, Any], ...] = ()
     api_port: int = 0
+    care: Care = field(default_factory=Care)
     session: Session | None = None
     last_seen: float | None = None
     address: tuple[str, int] | None = None
@@ -103,6 +106,11 @@ class Record:
     def values(self) -> dict[str, str]:
         """All discovered values."""
         return self.planner.layout.unpack(self.machine.state)
+
+    @property
+    def meant(self) -> str:
+        """What is wanted of it now: up or off. A power cycle is off for a while."""
+        return "off" if self.care.order is not None else self.node.state
 
     @property
     def goal_values(self) -> dict[str, str]:

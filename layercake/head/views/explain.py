@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from layercake.head.guard.guard import Guard
 from layercake.head.state.store import Record
 from layercake.head.views.events import event_view
 from layercake.head.views.nodes import status_of
@@ -16,13 +17,19 @@ _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
 
-def explain_view(record: Record, now: float) -> dict[str, Any]:
+def explain_view(record: Record, now: float, guard: Guard) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had."""
     explanation = explain(record.planner, record.machine, now)
     view = explanation.to_dict()
     trouble = [event_view(e) for e in record.history if e.severity in _TROUBLE][-5:]
     steps = [event_view(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
-    status, status_text = status_of(record, now)
+    waits = guard.why(record)
+    status, status_text = status_of(record, now, waits)
+    blocked = [f"{record.machine.asked} waits: {waits.text}"] if waits is not None and record.machine.asked else []
+    stopped = guard.stopped(record)
+    if stopped and not blocked:
+        blocked = [stopped]
+    view["blocked"] = [*view["blocked"], *blocked]
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "trouble": trouble, "boot": steps}
 
 

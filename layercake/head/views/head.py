@@ -13,7 +13,7 @@ from layercake.head.views.nodes import Status, status_of
 def head_status(head: Head) -> dict[str, Any]:
     """The head's epoch and age, how many nodes are how, and the services."""
     now = head.clock()
-    counts = Counter(status_of(r, now)[0] for r in head.store)
+    counts = Counter(status_of(r, now, head.guard.why(r))[0] for r in head.store)
     total = len(head.store)
     services = [
         {
@@ -29,5 +29,5 @@ def head_status(head: Head) -> dict[str, Any]:
             "total": total, "converged": counts[Status.CONVERGED], "working": working,
             "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED],
         },
-        "services": services, "sync": dict(head.sync.counters),
+        "services": services, "sync": dict(head.sync.counters), "guard": head.guard.view(),
     }

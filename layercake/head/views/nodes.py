@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from imageapi.spec.state import given_up
+from layercake.head.guard.facts import Verdict
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
@@ -22,8 +23,8 @@ class Status(enum.Enum):
     QUARANTINED = "quarantined"
 
 
-def status_of(record: Record, now: float) -> tuple[Status, str]:
-    """A node's status and a line that says why."""
+def status_of(record: Record, now: float, waits: Verdict | None = None) -> tuple[Status, str]:
+    """A node's status and a line that says why; `waits` is why the guard holds its next step."""
     machine = record.machine
     if machine.quarantine is not None:
         return Status.QUARANTINED, f"{machine.quarantine.mutation}: {machine.quarantine.reason}"
@@ -33,6 +34,8 @@ def status_of(record: Record, now: float) -> tuple[Status, str]:
         if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
             return Status.WORKING, "the node has yet to take the newest desired state"
         return Status.CONVERGED, ""
+    if waits is not None and machine.asked:
+        return Status.HELD, f"{machine.asked} waits: {waits.text}"
     if machine.held_until > now:
         return Status.HELD, f"the head has started anew; its agent has {machine.held_until - now:.0f} s to come back"
     if machine.not_before > now:
@@ -57,14 +60,15 @@ def parts_view(node: Node, table: Table) -> dict[str, Any]:
     return found
 
 
-def node_view(record: Record, now: float, table: Table) -> dict[str, Any]:
+def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None) -> dict[str, Any]:
     """A node as the API shows it; see the OpenAPI document for the fields."""
-    status, text = status_of(record, now)
+    status, text = status_of(record, now, waits)
+    stops = [record.care.freeze and "frozen", record.care.maintenance and "maintenance"]
     active = record.machine.active
     return {
         "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
         "wanted": record.node.state, "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
-        "status": status.value, "status_text": text,
+        "status": status.value, "status_text": text, "stopped": [stop for stop in stops if stop], "ours": record.care.ours,
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
         "containers": list(record.containers) if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),

@@ -1,0 +1,99 @@
+"""The routes of freezes, maintenances, machines that were found running, silent nodes and outages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from layercake.api.route import ROLE, Route
+from layercake.head.operations import Operations
+from layercake.moduleapi.module import Role
+
+
+class FreezeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Without a range it is the whole site that is frozen."""
+
+    reason: str
+    range: str = ""
+    by: str = ""
+
+
+class ThawRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Without a range it is the freeze of the whole site that ends."""
+
+    range: str = ""
+    by: str = ""
+
+
+class MaintenanceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`seconds` null: until it is ended."""
+
+    range: str
+    reason: str
+    seconds: float | None = None
+    by: str = ""
+
+
+class CareRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes, and who asks."""
+
+    range: str
+    by: str = ""
+
+
+class OutageRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The domain whose outage a person ends, "" for the site."""
+
+    domain: str
+    by: str = ""
+
+
+def routes(ops: Operations) -> tuple[Route, ...]:
+    """The routes over one head."""
+    care = ops.care
+
+    def who(request: web.Request, said: str) -> str:
+        return said or f"{request[ROLE].name.lower()} at {request.remote or 'this machine'}"
+
+    async def show(request: web.Request, body: None) -> Any:
+        return ops.head.guard.view()
+
+    async def freeze(request: web.Request, body: FreezeRequest) -> Any:
+        return {"nodes": await care.freeze(body.range, body.reason, who(request, body.by))}
+
+    async def thaw(request: web.Request, body: ThawRequest) -> Any:
+        return {"nodes": await care.thaw(body.range, who(request, body.by))}
+
+    async def maintenances(request: web.Request, body: None) -> Any:
+        return {"maintenances": care.maintenances(request.query.get("range", ""))}
+
+    async def begin(request: web.Request, body: MaintenanceRequest) -> Any:
+        return {"nodes": await care.begin(body.range, body.reason, who(request, body.by), body.seconds)}
+
+    async def end(request: web.Request, body: CareRequest) -> Any:
+        return {"nodes": await care.end(body.range, who(request, body.by))}
+
+    async def take(request: web.Request, body: CareRequest) -> Any:
+        return {"nodes": await care.take(body.range, who(request, body.by))}
+
+    async def release(request: web.Request, body: CareRequest) -> Any:
+        return {"nodes": await care.release(body.range, who(request, body.by))}
+
+    async def end_outage(request: web.Request, body: OutageRequest) -> Any:
+        await care.end_outage(body.domain, who(request, body.by))
+        return {"domain": body.domain}
+
+    view, operate = Role.VIEWER, Role.OPERATOR
+    return (
+        Route("GET", "/v1/guard", view, "Freezes, outages, and how much waits", show),
+        Route("POST", "/v1/guard/freeze", operate, "Freeze nodes or the site", freeze, FreezeRequest),
+        Route("POST", "/v1/guard/thaw", operate, "End a freeze", thaw, ThawRequest),
+        Route("POST", "/v1/guard/outage", operate, "End an outage: what is silent is treated", end_outage, OutageRequest),
+        Route("GET", "/v1/maintenance", view, "Maintenances, under way and over", maintenances, query=("range",)),
+        Route("POST", "/v1/maintenance/begin", operate, "Begin the maintenance of nodes", begin, MaintenanceRequest),
+        Route("POST", "/v1/maintenance/end", operate, "End the maintenance of nodes", end, CareRequest),
+        Route("POST", "/v1/nodes/take", operate, "Take over machines that were found running", take, CareRequest),
+        Route("POST", "/v1/nodes/remedy", operate, "Let silent nodes be started anew", release, CareRequest),
+    )

@@ -1,0 +1,140 @@
+"""`layercake freeze`, `thaw`, `outage`, and of `layercake node`: maintenance, take, remedy."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+import click
+
+from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.output import Column, seconds
+from layercake.inventory.ranges import fold
+from layercake.kraken.errors import InputError
+
+_OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=True), Column("SINCE", right=True),
+            Column("NODES", flexible=True))
+_MAINTENANCES = (Column("NODE"), Column("SINCE"), Column("UNTIL"), Column("BY"), Column("ENDED"), Column("REASON", flexible=True))
+_SPAN = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _who() -> str:
+    return os.environ.get("SUDO_USER") or os.environ.get("USER") or ""
+
+
+def span(text: str) -> float:
+    """Seconds of "90s", "30m", "4h", "2d". Raises InputError."""
+    match = _SPAN.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise InputError(f"cannot use {text[:40]!r} as a time: write 90s, 30m, 4h or 2d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+_reason = click.option("--reason", required=True, help="Why; the others will want to know.")
+
+
+def _names(answer: dict[str, Any], what: str) -> Answer:
+    names = answer["nodes"]
+    return Answer(answer, f"{what}: {fold(names)}" if names else f"{what}: the whole site")
+
+
+@command()
+@click.argument("nodes", metavar="[RANGE]", default="")
+@_reason
+def freeze(app: App, nodes: str, reason: str) -> Answer:
+    """Observe the nodes of RANGE and do nothing to them; without RANGE, the whole site. It lasts until `thaw`."""
+    return _names(app.head.post("/v1/guard/freeze", {"range": nodes, "reason": reason, "by": _who()}), "frozen")
+
+
+@command()
+@click.argument("nodes", metavar="[RANGE]", default="")
+@yes_option
+def thaw(app: App, nodes: str, yes: bool) -> Answer:
+    """End the freeze of RANGE; without RANGE, of the whole site. What was held back goes on."""
+    if not app.confirm(f"What the head held back goes on ({nodes or 'the whole site'}). Thaw?", yes):
+        return Answer(code=FAILED)
+    return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": _who()}), "thawed")
+
+
+@click.group()
+def outage() -> None:
+    """Outages: many nodes of a domain that fell silent together. Nothing is done to them until they are back."""
+
+
+@command(outage, "list")
+def outages(app: App) -> Answer:
+    """List the outages."""
+    answer = app.head.get("/v1/guard")
+    rows = [[o["where"], o["silent"], o["members"], seconds(o["seconds"]), fold(o["nodes"])] for o in answer["outages"]]
+    return Answer(answer, lambda out: out.table(_OUTAGES, rows, empty="no outage"))
+
+
+@command(outage, "end")
+@click.argument("domain", default="")
+@yes_option
+def end_outage(app: App, domain: str, yes: bool) -> Answer:
+    """Treat what is still silent in DOMAIN (without it, at the site): the nodes are started anew, some at a time."""
+    known = [o for o in app.head.get("/v1/guard")["outages"] if o["domain"] == domain]
+    if known and not app.confirm(f"{known[0]['silent']} silent nodes ({fold(known[0]['nodes'])}) are started anew, "
+                                 "whether they run something or not. Go on?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": _who()})
+    return Answer(answer, "the outage is ended")
+
+
+@command()
+@nodes_argument
+@yes_option
+def take(app: App, nodes: str, yes: bool) -> Answer:
+    """Take over the machines of RANGE that were found running: whatever runs there ends, and they boot anew."""
+    if not app.confirm(f"Whatever runs on {nodes} is ended. Take them?", yes):
+        return Answer(code=FAILED)
+    return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": _who()}), "taken")
+
+
+@command()
+@nodes_argument
+@yes_option
+def remedy(app: App, nodes: str, yes: bool) -> Answer:
+    """Let the silent nodes of RANGE be started anew, though something speaks against it (see `node explain`)."""
+    if not app.confirm(f"{nodes} may still be at work, only silent. Start them anew?", yes):
+        return Answer(code=FAILED)
+    return _names(app.head.post("/v1/nodes/remedy", {"range": nodes, "by": _who()}), "released")
+
+
+@click.group()
+def maintenance() -> None:
+    """Maintenance of nodes: out of rolls, of remedies and of Slurm, for a reason that is kept."""
+
+
+@command(maintenance)
+@nodes_argument
+@_reason
+@click.option("--for", "for_", default="", help="How long: 90s, 30m, 4h, 2d. Without it, until it is ended.")
+def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
+    """Begin the maintenance of the nodes of RANGE."""
+    body = {"range": nodes, "reason": reason, "seconds": span(for_) if for_ else None, "by": _who()}
+    return _names(app.head.post("/v1/maintenance/begin", body), "in maintenance")
+
+
+@command(maintenance)
+@nodes_argument
+def end(app: App, nodes: str) -> Answer:
+    """End the maintenance of the nodes of RANGE."""
+    return _names(app.head.post("/v1/maintenance/end", {"range": nodes, "by": _who()}), "back from maintenance")
+
+
+@command(maintenance, "list")
+@click.argument("nodes", metavar="[RANGE]", default="@all")
+def maintenances(app: App, nodes: str) -> Answer:
+    """List maintenances, under way and over, of RANGE or of all nodes."""
+    answer = app.head.get("/v1/maintenance", range=nodes)
+    rows = [[m["node"], _at(m["since"]), _at(m["until"]), m["by"], _at(m["ended"]), m["reason"]] for m in answer["maintenances"]]
+    return Answer(answer, lambda out: out.table(_MAINTENANCES, rows, empty="none"))
+
+
+def _at(when: float | None) -> str:
+    return "-" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))

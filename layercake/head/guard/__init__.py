@@ -1,0 +1,1 @@
+"""What keeps the head from harming a site: who may be switched, when, and how many at once."""

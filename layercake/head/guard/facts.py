@@ -1,0 +1,75 @@
+"""What the guard knows of one node, and what people have said about it. Kept with the node's record. Frozen facts, no behaviour."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+PAST_KEPT = 20
+"""How many past maintenances of a node are kept."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """A person's word that a node is to be left alone. Times are seconds since the epoch; `until` None is until somebody ends it.
+
+    `ended` is when it was ended, and `ended_by` by whom: only of one that is over.
+    """
+
+    reason: str
+    by: str
+    since: float
+    until: float | None = None
+    ended: float | None = None
+    ended_by: str = ""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a person ordered of a node's power, carried out by the engine. A cycle is done when the node was seen off; forced, it
+    does not wait for images or for work that must not be interrupted."""
+
+    what: Literal["cycle", "off"]
+    force: bool
+    by: str
+    at: float
+
+
+class Care(msgspec.Struct, frozen=True):
+    """What is to be minded of a node.
+
+    `ours`: the head has started it, it has joined, or a person said so; what runs on another is not ours to end. `up`: it has been
+    in sync since it was last meant to go down, so that starting it again is a remedy. `busy`: its last word was that it must not be
+    interrupted. `released`: a person said that a remedy may go on.
+    """
+
+    ours: bool = False
+    up: bool = False
+    busy: bool = False
+    released: bool = False
+    freeze: Stop | None = None
+    maintenance: Stop | None = None
+    past: tuple[Stop, ...] = ()
+    order: Order | None = None
+
+
+class Why(enum.Enum):
+    """Why a step has to wait."""
+
+    FROZEN = "frozen"
+    MAINTENANCE = "in maintenance"
+    FOUND_RUNNING = "found running, and not ours"
+    OUTAGE = "an outage"
+    NEVER = "no remedies (remedy: never)"
+    HOLD = "remedies need a person's word"
+    BUSY = "its last word was BUSY"
+    ASKING = "witnesses are asked"
+    ALIVE = "something says that it is alive"
+    QUEUE = "its turn has not come"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why a step waits, and in words."""
+
+    why: Why
+    text: str

@@ -1,0 +1,381 @@
+"""The guard: the engine asks it before each step that does something to a machine, and it says when the step may begin.
+
+What it goes by, in this order: what people said (a freeze, an order, a maintenance); whether the machine is ours; outages; what the
+inventory says of remedies; what witnesses say of a silent node; and how much happens at once. What has to wait is looked at again
+every second, and the reason is shown by `node explain`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from layercake.base.clock import Clock
+from layercake.head import events
+from layercake.head.guard import outage
+from layercake.head.guard.facts import PAST_KEPT, Stop, Verdict, Why
+from layercake.head.guard.outage import SITE, Outage
+from layercake.head.guard.settings import GuardSettings
+from layercake.head.guard.slots import Slots
+from layercake.head.guard.witness import Findings, Witnesses
+from layercake.head.inventory import Wishes
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store
+from layercake.kraken.converge import Permitted
+
+FRESH_S = 15.0
+"""How long what witnesses said counts."""
+_TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
+"""The reasons that a node's history tells of; the others are told elsewhere, or pass."""
+_DOCUMENT = "guard/freeze"
+replace = msgspec.structs.replace
+
+
+class Hands(Protocol):
+    """What the guard has done elsewhere."""
+
+    def want_again(self, record: Record) -> None:
+        """What is wanted of a node follows from its orders anew."""
+
+    def take(self, record: Record, by: str) -> None:
+        """A machine that was found running becomes ours: it is started anew."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    mutation: str
+    since: float
+    verdict: Verdict | None = None
+
+
+def wishes(record: Record) -> Wishes:
+    """What the inventory says of how careful to be with a node."""
+    found = record.node.parts.get("head")
+    return found if isinstance(found, Wishes) else Wishes()
+
+
+def when(at: float, now: float) -> str:
+    """How long ago, for people."""
+    seconds = max(0.0, now - at)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+class Guard:
+    """Says when a step may begin. Runs on the event loop."""
+
+    def __init__(self, store: Store, engine: Engine, settings: GuardSettings, witnesses: Witnesses, hands: Hands,
+                 clock: Clock) -> None:
+        self._store, self._engine, self._settings = store, engine, settings
+        self._witnesses, self._hands, self._clock = witnesses, hands, clock
+        self._slots = Slots(settings)
+        self._waiting: dict[str, _Asked] = {}
+        self._silent: dict[str, float] = {}
+        self._firmware: set[str] = set()
+        self._findings: dict[str, Findings] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._expected: set[str] = set()
+        self._expected_until = 0.0
+        self.outages: dict[str, Outage] = {}
+        self.freeze: Stop | None = None
+
+    # -- life
+
+    def load(self, documents: Mapping[str, bytes], until: float) -> None:
+        """Takes over what an earlier head left. Nodes that were in sync and do not speak `until` then are silent."""
+        if data := documents.get(_DOCUMENT):
+            self.freeze = msgspec.json.decode(data, type=Stop)
+        self._expected = {r.node.id for r in self._store if r.care.up}
+        self._expected_until = until
+
+    def stop(self) -> None:
+        """Asks nobody any more."""
+        for task in self._asking.values():
+            task.cancel()
+
+    # -- what happens to nodes
+
+    def heard(self, record: Record, busy: str) -> None:
+        """A node speaks, and is in sync."""
+        key, care = record.node.id, record.care
+        said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
+        if not (care.ours and care.up) or care.busy != said or care.released:
+            record.care = replace(care, ours=True, up=care.order is None and record.node.state == "up", busy=said, released=False)
+            self._store.mark(record)
+        self._expected.discard(key)
+        if key in self._silent or key in self._slots:
+            self._returned(key)
+
+    def _returned(self, key: str) -> None:
+        self._silent.pop(key, None)
+        self._firmware.discard(key)
+        self._findings.pop(key, None)
+        self._slots.free(key)
+
+    def lost(self, record: Record, *, firmware: bool = False) -> None:
+        """A node fell silent; `firmware`: because its firmware asked for a boot program, so nothing runs there any more."""
+        self._silent.setdefault(record.node.id, self._clock())
+        if firmware:
+            self._firmware.add(record.node.id)
+
+    def forget(self, record: Record) -> None:
+        """A node is gone."""
+        self._returned(record.node.id)
+        self._waiting.pop(record.node.id, None)
+        self._expected.discard(record.node.id)
+
+    def changed(self, record: Record) -> None:
+        """What is known of a node has changed."""
+        if record.value("power") != "OFF":
+            return
+        care, order = record.care, record.care.order
+        if order is not None:
+            record.care = replace(care, order=None, up=False, busy=False, released=False)
+            self._silent.pop(record.node.id, None)
+            self._store.mark(record)
+            if order.what == "cycle":
+                self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
+            self._hands.want_again(record)
+        elif record.node.state == "off" and care.up:
+            record.care = replace(care, up=False, busy=False)
+            self._store.mark(record)
+
+    def failed(self, record: Record, why: str, *, for_good: bool) -> None:
+        """A step of a node has failed; its slot is another's. What was ordered of one that is given up has failed too."""
+        self._slots.free(record.node.id)
+        order = record.care.order
+        if not for_good:
+            return
+        self._silent.pop(record.node.id, None)  # it was treated, and counts for no outage
+        if order is not None:
+            record.care = replace(record.care, order=None)
+            self._store.mark(record)
+            self._store.event(record, events.POWER_ORDER_FAILED, f"{order.what} ordered by {order.by} has failed: {why}")
+            self._hands.want_again(record)
+
+    # -- may it?
+
+    def asked(self, record: Record, mutation: str) -> None:
+        """The engine asks whether a step may begin; it is answered now or later."""
+        old = self._waiting.get(record.node.id)
+        since = old.since if old is not None else self._clock()
+        self._waiting[record.node.id] = _Asked(mutation, since, old.verdict if old is not None else None)
+        self._answer(record)
+
+    def _answer(self, record: Record) -> None:
+        key = record.node.id
+        asked = self._waiting[key]
+        verdict = self._verdict(record, asked.mutation)
+        if verdict is None:
+            del self._waiting[key]
+            self._begin(record, asked.mutation)
+        elif verdict.why is Why.FOUND_RUNNING and wishes(record).adopt == "reset":
+            self._hands.take(record, "the inventory (adopt: reset)")
+        else:
+            self._tell(record, asked, verdict)
+            asked.verdict = verdict
+
+    def _tell(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
+        if verdict.why in _TOLD and (asked.verdict is None or asked.verdict.why is not verdict.why):
+            kind = events.NODE_FOUND if verdict.why is Why.FOUND_RUNNING else events.REMEDY_HELD
+            self._store.event(record, kind, f"{asked.mutation} has to wait: {verdict.text}", data={"why": verdict.why.name.lower()})
+
+    def _begin(self, record: Record, mutation: str) -> None:
+        care, now = record.care, self._clock()
+        turned_on = record.planner.mutation(mutation).changes.get("power", ("", ""))[1] == "ON"
+        if turned_on and not care.ours:
+            record.care = replace(care, ours=True)
+            self._store.mark(record)
+        if self._starts(record):
+            if record.node.id not in self._slots:
+                self._slots.take(record.node.id, record.node.domains, remedy=care.up)
+            if turned_on:
+                self._slots.switched(record.node.domains, now)
+            found = self._findings.get(record.node.id)
+            if found is not None and self._ends(record, mutation):
+                self._store.event(record, events.REMEDY, f"{mutation}: silent for "
+                                  f"{when(self._silent.get(record.node.id, now), now)}; {found.text}")
+        self._engine.post(record, Permitted(mutation))
+
+    def _starts(self, record: Record) -> bool:
+        """Whether a step is on the way to a running node."""
+        return record.care.order is None and record.node.state == "up"
+
+    def _ends(self, record: Record, mutation: str) -> bool:
+        """Whether a step ends what may run there."""
+        return record.planner.mutation(mutation).cuts_power
+
+    def _verdict(self, record: Record, mutation: str) -> Verdict | None:
+        """Why a step has to wait, None if it may begin."""
+        now, care = self._clock(), record.care
+        stop = self.freeze or care.freeze
+        if stop is not None:
+            return Verdict(Why.FROZEN, f"frozen by {stop.by} for {when(stop.since, now)}: {stop.reason}")
+        if care.order is not None:
+            return None
+        off = record.value("power") == "OFF"
+        if not care.ours and not off:
+            return Verdict(Why.FOUND_RUNNING, f"it was found running and is not ours (hint: `layercake node take {record.name}` "
+                           "starts it anew)")
+        if not self._starts(record):
+            return None
+        if care.maintenance is not None:
+            text = f"in maintenance by {care.maintenance.by} for {when(care.maintenance.since, now)}: {care.maintenance.reason}"
+            return Verdict(Why.MAINTENANCE, text)
+        if care.up and (held := self._remedy(record, mutation, dead=off or record.node.id in self._firmware)) is not None:
+            return held
+        if record.node.id not in self._slots:
+            full = self._slots.full(record.node.domains, remedy=care.up, now=now)
+            return Verdict(Why.QUEUE, full) if full else None
+        return None
+
+    def _remedy(self, record: Record, mutation: str, *, dead: bool) -> Verdict | None:
+        """Why a node that was in sync may not be started anew. `dead`: it is known that nothing runs there."""
+        key, care, wish = record.node.id, record.care, wishes(record)
+        release = f" (hint: `layercake node remedy {record.name}` lets it go on)"
+        lost = next((o for o in self.outages.values() if key in o.silent), None)
+        if lost is not None and not dead and not care.released:
+            return Verdict(Why.OUTAGE, f"an outage of {lost.where}: {len(lost.silent)} of {lost.members} nodes are silent")
+        if not care.released:
+            if wish.remedy == "never":
+                return Verdict(Why.NEVER, "the inventory says remedy: never" + release)
+            if wish.remedy == "hold":
+                return Verdict(Why.HOLD, "the inventory says remedy: hold" + release)
+            if care.busy and self._settings.busy == "hold":
+                return Verdict(Why.BUSY, "the last that it said was that it must not be interrupted" + release)
+        if dead or care.released or not self._ends(record, mutation):
+            return None
+        return self._evidence(record, key)
+
+    def _evidence(self, record: Record, key: str) -> Verdict | None:
+        """What witnesses say of a silent node that is on."""
+        now, found = self._clock(), self._findings.get(key)
+        if found is None or now - found.at > FRESH_S:
+            if key not in self._asking:
+                self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
+            if found is None:
+                return Verdict(Why.ASKING, "its BMC, its agent's TLS port and ARP are asked whether it is alive")
+        silent = now - self._silent.get(key, now)
+        if found.agent:
+            return Verdict(Why.ALIVE, f"its agent answers at its TLS port, so only datagrams are lost; {found.text}")
+        if found.arp and silent < self._settings.patience_s:
+            return Verdict(Why.ALIVE, f"its kernel answers ARP; it is waited for until it was silent for "
+                           f"{self._settings.patience_s:.0f} s; {found.text}")
+        return None
+
+    async def _ask(self, record: Record) -> None:
+        key = record.node.id
+        try:
+            self._findings[key] = await self._witnesses.ask(record, self._clock())
+        finally:
+            del self._asking[key]
+        if key in self._waiting and self._store.find(key) is record:
+            self._answer(record)
+
+    # -- time
+
+    def look(self) -> None:
+        """Looks at everything anew; called once a second."""
+        now = self._clock()
+        if self._expected and now >= self._expected_until:
+            for key in self._expected:
+                self._silent.setdefault(key, now)
+            self._expected = set()
+        if self._silent or self.outages:
+            self._look_at_outages()
+        self._end_maintenance(now)
+        for key in list(self._waiting):
+            record = self._store.find(key)
+            if record is None or record.machine.asked != self._waiting[key].mutation:
+                del self._waiting[key]
+                continue
+            self._answer(record)
+        for key in list(self._slots):
+            record = self._store.find(key)
+            if record is None or not self._starts(record) or record.machine.goal.met(record.machine.state):
+                self._slots.free(key)
+
+    def _look_at_outages(self) -> None:
+        silent = {k: since for k, since in self._silent.items() if (r := self._store.find(k)) is not None and r.care.up}
+        domains: dict[str, set[str]] = {SITE: set()}
+        for record in self._store:
+            if record.care.up and record.machine.quarantine is None:
+                for domain in (SITE, *record.node.domains):
+                    domains.setdefault(domain, set()).add(record.node.id)
+        before, self.outages = self.outages, outage.look(self.outages, domains, silent, self._settings, self._clock())
+        for domain, now in self.outages.items():
+            if domain not in before:
+                text = f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent together; nothing is done to them"
+                self._store.event(None, events.OUTAGE_CALLED, text, data={"domain": domain, "nodes": len(now.silent)})
+        for domain, was in before.items():
+            if domain not in self.outages:
+                left = sum(key in self._silent for key in was.silent)
+                text = f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes are still silent"
+                self._store.event(None, events.OUTAGE_OVER, text, data={"domain": domain, "nodes": left})
+
+    def _end_maintenance(self, now: float) -> None:
+        for record in self._store:
+            stop = record.care.maintenance
+            if stop is not None and stop.until is not None and stop.until <= now:
+                self.end_maintenance(record, "its time")
+
+    # -- what people say
+
+    def set_freeze(self, stop: Stop | None) -> None:
+        """Freezes the site, or ends that. The caller has it written."""
+        self.freeze = stop
+        self._store.documents[_DOCUMENT] = lambda: b"" if self.freeze is None else msgspec.json.encode(self.freeze)
+
+    def end_maintenance(self, record: Record, by: str) -> None:
+        """Ends a node's maintenance; it goes to its history."""
+        stop = record.care.maintenance
+        if stop is None:
+            return
+        over = replace(stop, ended=self._clock(), ended_by=by)
+        record.care = replace(record.care, maintenance=None, past=(*record.care.past, over)[-PAST_KEPT:])
+        self._store.event(record, events.MAINTENANCE_ENDED, f"by {by}, after {when(stop.since, self._clock())}: {stop.reason}")
+        self._store.mark(record)
+
+    def end_outage(self, domain: str, by: str) -> bool:
+        """A person knows better: what is still silent in a domain is treated now. Whether there was an outage."""
+        found = self.outages.pop(domain, None)
+        if found is None:
+            return False
+        for key in found.silent:
+            record = self._store.find(key)
+            if record is not None:
+                record.care = replace(record.care, released=True)
+                self._store.mark(record)
+        self._store.event(None, events.OUTAGE_OVER, f"{found.where}: ended by {by}; {len(found.silent)} nodes are silent",
+                          data={"domain": domain, "nodes": len(found.silent)})
+        return True
+
+    # -- what is shown
+
+    def why(self, record: Record) -> Verdict | None:
+        """Why a node's next step waits; None if none does."""
+        asked = self._waiting.get(record.node.id)
+        return asked.verdict if asked is not None else None
+
+    def stopped(self, record: Record) -> str:
+        """Why a node is to be left alone by a person's word, "" if it is not."""
+        stop = self.freeze or record.care.freeze
+        if stop is not None:
+            return f"frozen by {stop.by}: {stop.reason}"
+        care = record.care.maintenance
+        return f"in maintenance by {care.by}: {care.reason}" if care is not None else ""
+
+    def view(self) -> dict[str, Any]:
+        """The outages, the freeze, and how much waits."""
+        now = self._clock()
+        names = {r.node.id: r.name for o in self.outages.values() for k in o.silent if (r := self._store.find(k)) is not None}
+        return {
+            "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
+            "outages": [{"domain": o.domain, "where": o.where, "seconds": round(now - o.since, 1), "silent": len(o.silent),
+                         "members": o.members, "nodes": sorted(names[k] for k in o.silent if k in names)[:100]}
+                        for o in self.outages.values()],
+            "waiting": len(self._waiting), "silent": len(self._silent),
+        }

@@ -1,0 +1,71 @@
+"""Outages: when many nodes fall silent together, that is the network's or the power's fault until shown otherwise. Pure.
+
+The rule is that of others: OpenShift's MachineHealthCheck stops its remedies above maxUnhealthy, Kubernetes' node lifecycle
+controller when most of a zone is gone, Ceph's mon_osd_down_out_subtree_limit when a whole rack is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from layercake.head.guard.settings import GuardSettings
+
+SITE = ""
+"""The domain that every node is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Many nodes of a domain are silent. `silent` are their ids, `members` how many of the domain there are, `back` when one last
+    came back, None before."""
+
+    domain: str
+    since: float
+    silent: frozenset[str]
+    members: int
+    back: float | None = None
+
+    @property
+    def where(self) -> str:
+        """The domain in words."""
+        return f"domain {self.domain}" if self.domain else "the site"
+
+
+def together(silent: Mapping[str, float], window_s: float) -> dict[str, float]:
+    """Those of {node: since when it is silent} that fell silent with the newest of them."""
+    newest = max(silent.values(), default=0.0)
+    return {node: since for node, since in silent.items() if since >= newest - window_s}
+
+
+def is_outage(silent: int, members: int, settings: GuardSettings) -> bool:
+    """Whether so many of so many are an outage."""
+    if silent == members:
+        return members >= 2
+    return silent > settings.outage_nodes and silent > settings.outage_share * members
+
+
+def look(
+    outages: Mapping[str, Outage], domains: Mapping[str, Iterable[str]], silent: Mapping[str, float], settings: GuardSettings,
+    now: float,
+) -> dict[str, Outage]:
+    """The outages now, by domain. `domains` are the nodes that should speak, by domain and of the site; `silent` since when one
+    does not.
+
+    A domain of one node, and a site of nodes that are all in one domain, are no evidence of their own.
+    """
+    found: dict[str, Outage] = {}
+    recent = together(silent, settings.outage_window_s)
+    for domain, nodes in domains.items():
+        members = frozenset(nodes)
+        old = outages.get(domain)
+        gone = members & (silent.keys() if old is not None else recent.keys())
+        if old is None:
+            if is_outage(len(gone), len(members), settings):
+                found[domain] = Outage(domain, min(recent[n] for n in gone), gone, len(members))
+            continue
+        back = now if old.silent - gone else old.back
+        settled = back is not None and now - back >= settings.outage_settle_s
+        if is_outage(len(gone), len(members), settings) and not settled:
+            found[domain] = replace(old, silent=gone, members=len(members), back=back)
+    return found

@@ -1,0 +1,18 @@
+"""The head's own keys of a node in the inventory: how careful to be with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from layercake.moduleapi.module import NodePart
+
+
+class Wishes(NodePart, frozen=True, kw_only=True):
+    """What may be done to a node without asking."""
+
+    remedy: Annotated[Literal["auto", "hold", "never"], Meta(
+        description="Whether a node that has fallen silent is started anew: by itself, when a person says so, never.")] = "auto"
+    adopt: Annotated[Literal["ask", "reset"], Meta(
+        description="What happens to a machine that is found running: it is left alone, or started anew.")] = "ask"
