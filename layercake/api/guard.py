@@ -52,8 +52,6 @@ class OutageRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
-    care = ops.care
-
     def who(request: web.Request, said: str) -> str:
         return said or f"{request[ROLE].name.lower()} at {request.remote or 'this machine'}"
 
@@ -61,28 +59,28 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return ops.head.guard.view()
 
     async def freeze(request: web.Request, body: FreezeRequest) -> Any:
-        return {"nodes": await care.freeze(body.range, body.reason, who(request, body.by))}
+        return {"nodes": await ops.care.freeze(body.range, body.reason, who(request, body.by))}
 
     async def thaw(request: web.Request, body: ThawRequest) -> Any:
-        return {"nodes": await care.thaw(body.range, who(request, body.by))}
+        return {"nodes": await ops.care.thaw(body.range, who(request, body.by))}
 
     async def maintenances(request: web.Request, body: None) -> Any:
-        return {"maintenances": care.maintenances(request.query.get("range", ""))}
+        return {"maintenances": ops.care.maintenances(request.query.get("range", ""))}
 
     async def begin(request: web.Request, body: MaintenanceRequest) -> Any:
-        return {"nodes": await care.begin(body.range, body.reason, who(request, body.by), body.seconds)}
+        return {"nodes": await ops.care.begin(body.range, body.reason, who(request, body.by), body.seconds)}
 
     async def end(request: web.Request, body: CareRequest) -> Any:
-        return {"nodes": await care.end(body.range, who(request, body.by))}
+        return {"nodes": await ops.care.end(body.range, who(request, body.by))}
 
     async def take(request: web.Request, body: CareRequest) -> Any:
-        return {"nodes": await care.take(body.range, who(request, body.by))}
+        return {"nodes": await ops.care.take(body.range, who(request, body.by))}
 
     async def release(request: web.Request, body: CareRequest) -> Any:
-        return {"nodes": await care.release(body.range, who(request, body.by))}
+        return {"nodes": await ops.care.release(body.range, who(request, body.by))}
 
     async def end_outage(request: web.Request, body: OutageRequest) -> Any:
-        await care.end_outage(body.domain, who(request, body.by))
+        await ops.care.end_outage(body.domain, who(request, body.by))
         return {"domain": body.domain}
 
     view, operate = Role.VIEWER, Role.OPERATOR

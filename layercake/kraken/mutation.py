@@ -49,7 +49,7 @@ class Mutation:
     cost: int
     retries: int
     joins: bool = False
-    guarded: bool = False
+    guarded: bool = field(compare=False, default=False)
     handler: Handler | None = field(compare=False, repr=False, default=None)
     doc: str = field(compare=False, repr=False, default="")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layercake.inventory.problems import InventoryErrors
+from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, Refused
 from tests.support.world import INVENTORY, World
 
@@ -77,9 +78,50 @@ async def test_a_cycle_boots_anew(world: World) -> None:
     world.attach("n0")
     world.send(world.hello("n0"))
     await world.ops.power.cycle("n0", False)
-    active = world.node("n0").machine.active
-    assert active is not None
-    assert active.mutation == "power-reset"
+    record = world.node("n0")
+    assert record.goal_values == {"power": "OFF"}, "images are stopped first"
+    world.send(world.hello("n0", run="INIT", image="UNKNOWN"))
+    assert record.machine.active is not None and record.machine.active.mutation == "power-off"
+    world.head.engine.post(record, Discovered({"power": "OFF"}, "the BMC says so"))
+    assert record.care.order is None
+    assert record.machine.active is not None and record.machine.active.mutation == "power-on"
+    assert "power.cycled" in world.kinds("n0")
+
+
+async def test_a_forced_cycle_waits_for_nothing(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0", busy="BUSY", image="ACTIVE"))
+    with pytest.raises(Refused, match="BUSY"):
+        await world.ops.power.cycle("n0", False)
+    await world.ops.power.cycle("n0", True)
+    record = world.node("n0")
+    assert record.machine.active is not None and record.machine.active.mutation == "power-off"
+    for _ in range(8):  # a BMC that takes its time: the node goes on to say HELLO
+        world.tick(1)
+        world.send(world.hello("n0", busy="BUSY", image="ACTIVE"))
+    assert record.care.order is not None and record.machine.active.mutation == "power-off", "it is not forgotten"
+
+
+async def test_an_order_outlives_the_head(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    await world.ops.power.cycle("n0", True)
+    await world.restart()
+    record = world.node("n0")
+    assert record.care.order is not None and record.goal_values == {"power": "OFF"}
+
+
+async def test_an_order_that_fails_is_told_and_ends(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    await world.ops.power.cycle("n0", True)
+    record = world.node("n0")
+    for _ in range(60):
+        if record.care.order is None:
+            break
+        world.tick(30)
+    assert "power.order-failed" in world.kinds("n0")
+    assert record.goal_values["power"] == "ON", "it is wanted as before"
 
 
 async def test_defect_1_a_quarantined_node_has_a_way_out(world: World) -> None:

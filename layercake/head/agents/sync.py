@@ -119,9 +119,9 @@ class Sync:
         record.acked = datagram.cfg_revision
         if run == "SYNC":
             self._on_heard(record, said["busy"])
-        if record.machine.held_until:
-            self._engine.post(record, Released())
         self._engine.discover(record, values, "the agent says so")
+        if record.machine.held_until:  # what the head waited for after its start
+            self._engine.post(record, Released())
         if said["image"] == "ACTIVE" and record.acked == record.cfg_revision and record.running != record.wanted:
             record.running = record.wanted
             moved = True
