@@ -15,6 +15,8 @@ from typing import Protocol
 
 import msgspec
 
+from imageapi.spec.container import is_checked
+from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.agents.sync import Sync
@@ -47,9 +49,14 @@ class Gate(Protocol):
         """Whether a node must not begin to switch yet; it counts as BUSY."""
 
 
-def proven(record: Record, image: str) -> bool:
-    """Whether a node has said that an image's health check passes."""
-    return any(c["name"] == image and c["health"] == "healthy" for c in record.containers)
+def proven(record: Record, image: WantedImage) -> bool:
+    """Whether a node has said that an image's health check passes. An agent from before systemd was asked by itself says that the
+    image runs, and nothing of its health; more is not to be had from it."""
+    if not is_checked(image.container):
+        return True
+    unasked = not image.container.get("health")
+    return any(c["name"] == image.name and (c["health"] == HEALTHY or (unasked and c["health"] == "" and c["state"] == "running"))
+               for c in record.containers)
 
 
 def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate: Gate | None = None) -> NodeFacts:
@@ -63,7 +70,7 @@ def facts_of(record: Record | None, roll: Roll, node: NodeRoll, now: float, gate
         busy=record.value("busy") == "BUSY" or (gate is not None and gate.holds(node)),
         image=record.value("image"), acked=record.acked == record.cfg_revision,
         target=record.wanted == target, before=record.wanted == roll.sets[node.before],
-        unproven=any(i.container.get("health") and not proven(record, i.name) for i in record.wanted),
+        unproven=not all(proven(record, i) for i in record.wanted),
         staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
         quarantine=machine.quarantine.reason if machine.quarantine is not None else "",
     )
