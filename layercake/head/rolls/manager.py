@@ -222,19 +222,24 @@ class Rolls:
             _forget_health(record, target)
             if not roll.over:
                 self._desire.stage(record, before)  # the way back stays short until the gate is passed
-            self._desire.want(record, target)
+            self._want(roll, record, target)
         elif isinstance(action, Revert):
             if record.wanted != before:
                 names = ", ".join(i.name for i in before) or "none"
                 self._store.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
             _forget_health(record, before)
             self._desire.stage(record, target if action.keep else ())
-            self._desire.want(record, before)
+            self._want(roll, record, before)
         else:
             self._unstage.append(key)
             return []
         self._touch(key)  # a node that is there already shows that by no change
         return [key]
+
+    def _want(self, roll: Roll, record: Record, images: tuple[WantedImage, ...]) -> None:
+        self._desire.want(record, images)
+        if roll.inventory:
+            record.applied = record.node.images
 
     def _let_go(self) -> list[str]:
         """Has some of the nodes that are through let go of what they staged."""
@@ -306,9 +311,10 @@ class Rolls:
 
     async def start(
         self, records: list[Record], image: str, target: Target, plan: Plan, stages: Mapping[str, int], names: tuple[str, ...],
-        by: str,
+        by: str, *, inventory: bool = False,
     ) -> Roll:
-        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id.
+        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id. With
+        `inventory` it carries an inventory out.
 
         Raises Refused if another roll has one of them. The roll is on disk when this returns.
         """
@@ -323,7 +329,7 @@ class Rolls:
             r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(r.running or r.wanted)) for r in records
         }
         images = tuple(images for _, images in sorted(sets.values(), key=lambda pair: pair[0]))
-        roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes)
+        roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes, inventory=inventory)
         self._rolls[roll.id] = roll
         self._save(roll.id)
         self._store.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}",
