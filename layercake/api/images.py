@@ -64,7 +64,7 @@ class ImageRoutes:
             Route("GET", "/v1/images", view, "The image store", self._images),
             Route("POST", "/v1/images", admin, "Add an image from a file on the head", self._add, ImageRequest),
             Route("DELETE", "/v1/images/{name}", admin, "Remove an image that no node wants", self._remove),
-            Route("POST", "/v1/images/roll", operate, "Move nodes to an image: few at once, many in batches", self._roll, RollRequest),
+            Route("POST", "/v1/images/roll", operate, "Move nodes to an image, many in batches", self._roll, RollRequest),
             Route("GET", "/v1/images/diff", view, "How two images differ: packages, files", self._diff, query=("a", "b")),
             Route("GET", "/v1/images/{name}/history", view, "What a name points to and pointed to, newest first", self._history),
             Route("DELETE", "/v1/contents/unused", operate, "Delete contents that no name, node or roll needs", self._prune),

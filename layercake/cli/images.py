@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from layercake.cli.common.asking import confirm_images
 from layercake.cli.common.client import LONG_S, quoted
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, moment, short, size
 from layercake.cli.common.watch import Watch, follow, rolled, summary
 from layercake.cli.images_build import build, container_file, variables, words
-from layercake.cli.rolls import begin, request_of
+from layercake.cli.rolls import begin, begun_line, request_of, watched_all, who
 from layercake.inventory.ranges import fold
 
 _LIST = (Column("NAME"), Column("DIGEST"), Column("SIZE", right=True), Column("CREATED"), Column("SYSTEMD"),
@@ -146,18 +147,32 @@ def history(app: App, name: str) -> Answer:
 @click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
               help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
 @click.option("--stages", metavar="GROUP,..", help="Inventory groups that go one after the other; `all` at the end is the rest.")
+@click.option("--at-once", is_flag=True, help="All nodes at once, without batches and gates, however many they are.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
-def roll(app: App, /, nodes: str, name: str, replace: str | None, no_wait: bool, timeout: float, **options: Any) -> Answer:
+@yes_option
+def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool, no_wait: bool, timeout: float, yes: bool,
+         **options: Any) -> Answer:
     """Move the nodes of RANGE to IMAGE, and follow until each runs it.
 
-    Without any of the options from --batch to --stages, all nodes switch at once. With one of them the image is made ready on
-    every node before any switches, and each batch has to pass its gate before the next one begins.
+    A roll makes the image ready on every node before any switches, and each batch has to pass its gate before the next one
+    begins. Without any of the options from --batch to --stages, a few nodes switch at once, and more than that go as a roll: as
+    `roll` in the inventory says, or else config.yaml.
     """
-    request = request_of(nodes, name, replace, options)
+    request = request_of(nodes, name, replace, at_once, options)
+    how = " at once" if at_once else " in batches" if request is not None else ""
+    if not confirm_images(app, nodes, name, how, yes, always=at_once):
+        return Answer(code=FAILED)
     if request is not None:
         return begin(app, request, not no_wait, timeout)
-    names = app.head.post("/v1/images/roll", {"range": nodes, "image": name, "replace": replace})["nodes"]
+    asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, "by": who()}
+    answer = app.head.post("/v1/images/roll", asked)
+    names, rolls = answer["nodes"], answer.get("rolls") or []
+    if rolls and no_wait:
+        return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
+    if rolls:
+        followed = watched_all(app, rolls, timeout)
+        return Answer({"names": names, **followed.document}, followed.show, followed.code)
     if no_wait:
         return Answer({"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}")
     waiting = _up(app, nodes)
