@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,12 @@ def history(app: App, name: str) -> Answer:
               help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
 @click.option("--stages", metavar="GROUP,..", help="Inventory groups that go one after the other; `all` at the end is the rest.")
 @click.option("--at-once", is_flag=True, help="All nodes at once, without batches and gates, however many they are.")
+@click.option("--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
 @yes_option
-def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool, no_wait: bool, timeout: float, yes: bool,
-         **options: Any) -> Answer:
+def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool, file: str | None, no_wait: bool, timeout: float,
+         yes: bool, **options: Any) -> Answer:
     """Move the nodes of RANGE to IMAGE, and follow until each runs it.
 
     A roll makes the image ready on every node before any switches, and each batch has to pass its gate before the next one
@@ -163,18 +165,55 @@ def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool,
     how = " at once" if at_once else " in batches" if request is not None else ""
     if not confirm_images(app, nodes, name, how, yes, always=at_once):
         return Answer(code=FAILED)
+    saved = _saving(app, file, nodes, name, replace)
     if request is not None:
-        return begin(app, request, not no_wait, timeout)
+        return saved(begin(app, request, not no_wait, timeout))
+    return saved(_roll(app, nodes, name, replace, at_once, None if no_wait else timeout))
+
+
+def _saving(app: App, file: str | None, nodes: str, image: str, replace: str | None) -> Callable[[Answer], Answer]:
+    """What adds to a roll's answer that it was saved to an inventory. Raises InputError, before anything is done, if that file
+    cannot say what the roll makes of the nodes."""
+    if file is None:
+        return lambda answer: answer
+    from layercake.cli.common.saving import Rolled, edited, save
+    from layercake.inventory.source import read
+
+    rolled = Rolled([n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace)
+    edited(read(Path(file)), file, rolled)
+
+    def add(answer: Answer) -> Answer:
+        if answer.code != OK:
+            app.out.note(f"{file} is as it was")
+            return answer
+        lines = save(Path(file), rolled)
+        where = f"line {', '.join(map(str, lines))}" if lines else "it"
+        text = f"{file}: {image} stands in {where} now"
+
+        def show(out: Output) -> None:
+            if callable(answer.show):
+                answer.show(out)
+            elif answer.show:
+                out.line(answer.show)
+            out.line(text)
+
+        return Answer({**answer.document, "saved": {"file": file, "lines": lines}}, show, answer.code)
+
+    return add
+
+
+def _roll(app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None) -> Answer:
+    """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
     asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, "by": who()}
     answer = app.head.post("/v1/images/roll", asked)
     names, rolls = answer["nodes"], answer.get("rolls") or []
-    if rolls and no_wait:
+    if timeout is None and rolls:
         return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
+    if timeout is None:
+        return Answer({"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}")
     if rolls:
         followed = watched_all(app, rolls, timeout)
         return Answer({"names": names, **followed.document}, followed.show, followed.code)
-    if no_wait:
-        return Answer({"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}")
     waiting = _up(app, nodes)
     watch = Watch([n for n in names if n in waiting], rolled)
     there = follow(app.head, watch, app.out, timeout)

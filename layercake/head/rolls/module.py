@@ -12,9 +12,10 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
+from layercake.base.text import describe
 from layercake.head.rolls.facts import OnFailure, parse_amount
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Check, Mistake, describe, one_of
+from layercake.moduleapi.fields import Check, Mistake, one_of
 from layercake.moduleapi.module import Module, NodePart, Part
 
 HEALTH_MAX_S = 24 * 3600.0
