@@ -59,7 +59,7 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
     planned = app.head.post("/v1/inventory/plan", request)
     changes = [Change.from_record(c) for c in planned["changes"]]
     if not out.json:
-        _show_plan(out, planned)
+        _show_plan(out, planned, at_once)
     if not changes:
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     removed = [c.node for c in changes if c.action is Action.REMOVE]
@@ -73,7 +73,7 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
                           hint="write the images that run into it, or say --take-back if that is meant")
         if not app.confirm("Take them back?", False):
             return Answer(code=FAILED)
-    if not app.confirm(_question(app, len(changes), removed, yes), yes):
+    if not app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes):
         return Answer(code=FAILED)
     applied = app.head.post("/v1/inventory/apply", {
         **request, "digest": planned["digest"], "allow_remove": allow_remove, "take_back": bool(backwards), "at_once": at_once,
@@ -81,10 +81,15 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
     return _followed(app, applied, removed, None if no_wait else timeout)
 
 
-def _question(app: App, count: int, removed: Sequence[str], yes: bool) -> str:
-    """What is asked before an inventory is applied; nodes that are removed may be at work."""
-    stake = at_stake(app, removed) if removed and not yes else ""
-    return f"Apply this to {count} node{'s' if count > 1 else ''}" + (f", and remove {stake}?" if stake else "?")
+def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:
+    """What is asked before an inventory is applied: how many nodes, and how many of those it interrupts are at work."""
+    count = len(planned["changes"])
+    text = f"Apply this to {count} node{'s' if count > 1 else ''}"
+    switching = [name for roll in planned.get("rolls") or [] for name in roll["nodes"]] if at_once else []
+    for what, names in (("remove", removed), ("change the images at once of", switching)):
+        stake = at_stake(app, names) if names else ""
+        text += f", and {what} {stake}" if stake else ""
+    return f"{text}?"
 
 
 def _followed(app: App, applied: Mapping[str, Any], removed: Sequence[str], timeout: float | None) -> Answer:
@@ -109,8 +114,8 @@ def _followed(app: App, applied: Mapping[str, Any], removed: Sequence[str], time
     return Answer(document, show, OK if well else FAILED)
 
 
-def _show_plan(out: Output, planned: Mapping[str, Any]) -> None:
-    """The plan as a table; nodes with the same change and the same way are one row."""
+def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -> None:
+    """The plan as a table; nodes with the same change and the same way are one row. `at_once`: nothing goes by a roll."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     plans = {p["node"]: p for p in planned["plans"]}
     for change in (Change.from_record(c) for c in planned["changes"]):
@@ -119,7 +124,8 @@ def _show_plan(out: Output, planned: Mapping[str, Any]) -> None:
         out.note(f"{warning['file']}:{warning['line']}: {warning['message']}")
     out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty="nothing to change")
     for roll in planned.get("rolls") or []:
-        out.line(f"{fold(roll['nodes'])}: to {', '.join(roll['images']) or 'no images'} by a roll, {_plan(roll['plan'])}")
+        how = "at once" if at_once else f"by a roll, {_plan(roll['plan'])}"
+        out.line(f"{fold(roll['nodes'])}: to {', '.join(roll['images']) or 'no images'} {how}")
     if planned.get("rolls") and planned["at_once"]:
         out.line(f"{fold(planned['at_once'])}: other images at once, nothing runs there")
     for back in planned.get("taken_back") or []:

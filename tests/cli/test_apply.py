@@ -217,3 +217,16 @@ def test_the_question_before_nodes_are_removed_counts_those_at_work(
     asked: list[str] = []
     assert run("apply", rack, "--allow-remove", answer="n", asked=asked).code == 1
     assert asked == ["Apply this to 1 node, and remove 1 node, 1 of them running, 1 BUSY (n9)?"]
+
+
+def test_images_that_change_at_once_are_counted_before(run: Run, head: CannedApi, rack: str) -> None:
+    how = {"canary": 1, "batch": "10%", "max_unavailable": None, "on_failure": "rollback"}
+    plan = {**plan_of(*changed("n0", "n1")), "rolls": [{"nodes": ["n0", "n1"], "images": ["two"], "plan": how}], "at_once": []}
+    head.answers["POST /v1/inventory/plan"] = (200, plan)
+    head.snapshots = [[node_view("n0"), node_view("n1"), node_view("n2")]]
+    asked: list[str] = []
+    found = run("apply", rack, "--at-once", answer="n", asked=asked)
+    assert "n[0-1]: to two at once" in found.out
+    assert asked == ["Apply this to 2 nodes, and change the images at once of 2 nodes, 2 of them running, none BUSY?"]
+    assert run("apply", rack, "--at-once", "--yes", "--no-wait").code == 0
+    assert head.asked("POST /v1/inventory/apply")[0]["at_once"] is True

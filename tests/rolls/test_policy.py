@@ -14,6 +14,7 @@ from layercake.head.rolls.facts import Amount, Plan
 from layercake.head.rolls.manager import facts_of
 from layercake.head.rolls.module import RollSettings
 from layercake.head.rolls.policy import plan_for
+from layercake.head.views.explain import explain_text, explain_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Refused
 from tests.support.inventory import load
@@ -183,3 +184,5 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     site.agents["n1"].event("image.containers", {"containers": [bad]})
     told = await site.until_over(roll.id)
     assert told["state"] == "failed" and "failed units: a.service" in told["reason"]
+    site.agents["n1"].event("image.degraded", {})
+    assert "unwell:  image.degraded" in explain_text(explain_view(site.world.node("n1"), site.world.clock()))

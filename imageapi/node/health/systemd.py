@@ -8,7 +8,7 @@ _FAILED, _JOBS = "== failed", "== jobs"
 _SCRIPT = f"""
 state=$(systemctl is-system-running 2>&1)
 echo "$state"
-[ "$state" = running ] && exit 0
+case "$state" in initializing|starting|degraded|maintenance|stopping) ;; *) exit 0 ;; esac
 echo "{_FAILED}"
 systemctl list-units --state=failed --plain --no-legend --no-pager
 echo "{_JOBS}"
@@ -16,7 +16,7 @@ systemctl list-jobs --no-legend --no-pager
 exit 0
 """
 COMMAND = ("/bin/sh", "-c", _SCRIPT)
-"""What is run in the container. While all is well it is one question, no more."""
+"""What is run in the container. While all is well, or nobody is there yet to be asked, it is one question and no more."""
 
 _EARLY = ("", "initializing", "starting", "offline", "unknown")
 _NO_BUS = "connect to bus"

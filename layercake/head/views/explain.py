@@ -23,7 +23,8 @@ def explain_view(record: Record, now: float) -> dict[str, Any]:
     trouble = [event_view(e) for e in record.history if e.severity in _TROUBLE][-5:]
     steps = [event_view(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
     status, status_text = status_of(record, now)
-    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "trouble": trouble, "boot": steps}
+    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": record.unhealthy,
+            "trouble": trouble, "boot": steps}
 
 
 def _when(at: float) -> str:
@@ -35,6 +36,8 @@ def explain_text(view: dict[str, Any]) -> str:
     lines = [f"{view['node']}: {view['status']}" + (f" ({view['status_text']})" if view["status_text"] else "")]
     lines.append("  is:      " + " ".join(f"{k}={v}" for k, v in view["state"].items()))
     lines.append("  wanted:  " + (" ".join(f"{k}={v}" for k, v in view["goal"].items()) or "nothing"))
+    if view["unhealthy"]:
+        lines.append(f"  unwell:  {view['unhealthy']}")
     blocked = view.get("blocked") or []
     for text in [blocked] if isinstance(blocked, str) else blocked:
         lines.append(f"  blocked: {text}")
