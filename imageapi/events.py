@@ -29,6 +29,8 @@ KILLED = EventKind("image.killed", WARNING, "A container did not end within its 
 EXITED = EventKind("container.exited", ERROR, "A container's init ended by itself; info if that was all it had to do.")
 HEALTHY = EventKind("image.healthy", INFO, "A container's health check succeeds now.", urgent=True)
 UNHEALTHY = EventKind("image.unhealthy", ERROR, "A container's health check failed too often in a row.", urgent=True)
+DEGRADED = EventKind("image.degraded", WARNING, "The systemd of a container that was healthy has failed units, or does not answer; "
+                     "nothing follows from it.", urgent=True)
 WAITING = EventKind("image.waiting", WARNING, "An image is not started, because one that it depends on is not up.")
 FAILED = EventKind("image.error", ERROR, "An image could not be prepared, started or stopped.")
 MISMATCH = EventKind("image.digest-mismatch", ERROR, "An image's content is not what its digest or its hash tree says.")
@@ -39,5 +41,5 @@ STAGE_FAILED = EventKind("image.stage-failed", WARNING, "An image that is wanted
 REMAINS = EventKind("image.remains", ERROR, "Something of an image could not be taken away; it is tried again.")
 LAZY_UNMOUNT = EventKind("image.lazy-unmount", WARNING, "A mount was busy, and goes when its last user does.")
 
-EVENTS = (CONTAINERS, PREPARED, STARTED, ADOPTED, ROLLED, STOPPED, KILLED, EXITED, HEALTHY, UNHEALTHY, WAITING, FAILED, MISMATCH,
-          RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT)
+EVENTS = (CONTAINERS, PREPARED, STARTED, ADOPTED, ROLLED, STOPPED, KILLED, EXITED, HEALTHY, UNHEALTHY, DEGRADED, WAITING, FAILED,
+          MISMATCH, RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT)

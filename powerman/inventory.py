@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Meta
 
 from layercake.base.secrets import ENV_NAME, SecretRef
-from layercake.base.text import nearest, show
-from layercake.moduleapi.fields import Check, Mistake, describe, host, ipv4_after, port, text
+from layercake.base.text import describe, nearest, show
+from layercake.moduleapi.fields import Check, Mistake, host, ipv4_after, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}

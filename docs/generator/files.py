@@ -35,7 +35,7 @@ CONTAINER_MEANINGS = {
     "stop_timeout_s": "Seconds to stop in before it is killed; 0 to 3600.",
     "restart": "When it is started again after its end: on-failure, never, always.",
     "depends": "Images of the same set that must be up, and healthy, before this one is started.",
-    "health": "How to see that it does its work; see below.",
+    "health": "How to see that it does its work, or `none`; see below. Without it, systemd is asked where it is the init.",
     "resources": "Limits; see below.",
     "devices": "Devices of the node that it gets: paths under /dev.",
     "hooks": "OCI hooks: for each point in its life, a list of commands.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from imageapi.spec.fields import absolute, fail, known, number, whole, words
-from imageapi.spec.health import Health, parse_health
+from imageapi.spec.health import SYSTEM_CHECK, Health, parse_health
 from imageapi.spec.names import NAME
 from imageapi.spec.objects import MountSpec, parse_container_mount
 
@@ -59,7 +59,8 @@ class ContainerSpec:
     """How an image is run. `command` empty stands for the image's own: /sbin/init with systemd, else /init.
 
     `depends` names images of the same set that must be up, and healthy, before this one is started; a name without a
-    tag means whatever tag the set has of it. `hostname` "" is the node's own name.
+    tag means whatever tag the set has of it. `hostname` "" is the node's own name. `health` is what the description says of it;
+    what is asked is `check`.
     """
 
     systemd: bool = False
@@ -77,6 +78,13 @@ class ContainerSpec:
     namespaces: tuple[str, ...] = DEFAULT_NAMESPACES
     hostname: str = ""
 
+    @property
+    def check(self) -> Health | None:
+        """How its health is seen, None if nobody asks. Without a word of its own an image with systemd has systemd asked."""
+        if self.health is None:
+            return SYSTEM_CHECK if self.systemd else None
+        return None if self.health.kind == "none" else self.health
+
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_container` reads. What was not asked for does not stand in it."""
         more: dict[str, Any] = {
@@ -88,6 +96,12 @@ class ContainerSpec:
         }
         return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env),
                 "stop_timeout_s": self.stop_timeout_s, "restart": self.restart} | {k: v for k, v in more.items() if v}
+
+
+def is_checked(container: Mapping[str, Any]) -> bool:
+    """Whether a container with this description, sound and in its wire form, has a health check (ContainerSpec.check)."""
+    health = container.get("health")
+    return health["kind"] != "none" if health else bool(container.get("systemd"))
 
 
 def _is_variable(key: object, value: object) -> bool:

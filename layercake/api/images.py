@@ -26,7 +26,7 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     stop_timeout_s: float = 10.0
     restart: Literal["on-failure", "never", "always"] = "on-failure"
     depends: list[str] | None = None
-    health: dict[str, Any] | None = None
+    health: dict[str, Any] | Literal["none"] | None = None
     resources: dict[str, Any] | None = None
     devices: list[str] | None = None
     hooks: dict[str, Any] | None = None
@@ -41,11 +41,14 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """An image to roll to, in the place of `replace` or of all images of the nodes."""
+    """An image to roll to, in the place of `replace` or of all images of the nodes. Many running nodes go in batches, by rolls that
+    the answer names, unless `at_once` is said. `by` says who asks."""
 
     range: str
     image: str
     replace: str | None = None
+    at_once: bool = False
+    by: str = ""
 
 
 class ImageRoutes:
@@ -61,7 +64,7 @@ class ImageRoutes:
             Route("GET", "/v1/images", view, "The image store", self._images),
             Route("POST", "/v1/images", admin, "Add an image from a file on the head", self._add, ImageRequest),
             Route("DELETE", "/v1/images/{name}", admin, "Remove an image that no node wants", self._remove),
-            Route("POST", "/v1/images/roll", operate, "Move nodes to an image at once, with no gate", self._roll, RollRequest),
+            Route("POST", "/v1/images/roll", operate, "Move nodes to an image, many in batches", self._roll, RollRequest),
             Route("GET", "/v1/images/diff", view, "How two images differ: packages, files", self._diff, query=("a", "b")),
             Route("GET", "/v1/images/{name}/history", view, "What a name points to and pointed to, newest first", self._history),
             Route("DELETE", "/v1/contents/unused", operate, "Delete contents that no name, node or roll needs", self._prune),
@@ -79,7 +82,9 @@ class ImageRoutes:
         return {}
 
     async def _roll(self, request: web.Request, body: RollRequest) -> Any:
-        return await self._ops.rolls.at_once(body.range, body.image, body.replace)
+        if body.at_once:
+            return {**await self._ops.rolls.at_once(body.range, body.image, body.replace), "rolls": []}
+        return await self._ops.rolls.change(body.range, body.image, body.replace, by=body.by)
 
     async def _diff(self, request: web.Request, body: None) -> Any:
         return await self._ops.images.difference(request.query.get("a", ""), request.query.get("b", ""))

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from layercake.api.route import Route
 from layercake.head.operations import Operations
+from layercake.head.operations.inventory import Consent
 from layercake.moduleapi.module import Role
 
 
@@ -20,12 +21,19 @@ class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since."""
+    """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since.
+
+    `allow_remove`, `take_back` and `at_once` are what a person has agreed to: that nodes are removed, that images which
+    `image roll` has brought since are taken back, that all nodes change their images at once. `by` says who asks.
+    """
 
     yaml: str
     file: str = "inventory.yaml"
     digest: str | None = None
     allow_remove: bool = False
+    take_back: bool = False
+    at_once: bool = False
+    by: str = ""
 
 
 def routes(ops: Operations) -> tuple[Route, ...]:
@@ -35,7 +43,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return ops.inventory.plan(body.yaml, body.file)
 
     async def apply(request: web.Request, body: ApplyRequest) -> Any:
-        return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove)
+        consent = Consent(body.take_back, body.at_once, body.by)
+        return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove, consent)
 
     return (
         Route("POST", "/v1/inventory/plan", Role.VIEWER, "What applying an inventory would do", plan, InventoryText),

@@ -18,8 +18,9 @@ from layercake.moduleapi.module import Role
 class RollStart(msgspec.Struct, forbid_unknown_fields=True):
     """A roll in batches: the new content is staged on every node first, each batch has to pass its gate.
 
-    `batch` and `max_unavailable` are a number of nodes or a share of a stage ("10%"); empty means all at once. `canary` nodes go
-    first, alone. A node passes the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
+    `batch` and `max_unavailable` are a number of nodes or a share of a stage ("10%"); empty means all of a stage at once, but when
+    none of the three amounts is given and many nodes run something, they go as config.yaml says (`rolls`). `canary` nodes go first,
+    alone. A node passes the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
     inventory, in order; the last may be "all". `by` says who asks.
     """
 

@@ -1,4 +1,4 @@
-"""Words in messages: hostile ones made safe, and the name that was probably meant."""
+"""Words in messages: hostile ones made safe, what a value is, and the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from collections.abc import Iterable
 def show(text: str, limit: int = 60) -> str:
     """Hostile text made safe for a message: quoted, escaped, cut."""
     return repr(text if len(text) <= limit else text[:limit] + "...")
+
+
+def describe(value: object) -> str:
+    """What a value is, for "expected X, found Y"; never its content, which may be a password."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    return "a list" if isinstance(value, list | tuple) else "a mapping" if isinstance(value, dict) else "text"
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

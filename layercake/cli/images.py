@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from layercake.cli.common.asking import confirm_images
 from layercake.cli.common.client import LONG_S, quoted
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, moment, short, size
 from layercake.cli.common.watch import Watch, follow, rolled, summary
 from layercake.cli.images_build import build, container_file, variables, words
-from layercake.cli.rolls import begin, request_of
+from layercake.cli.rolls import begin, begun_line, request_of, watched_all, who
 from layercake.inventory.ranges import fold
 
 _LIST = (Column("NAME"), Column("DIGEST"), Column("SIZE", right=True), Column("CREATED"), Column("SYSTEMD"),
@@ -146,20 +148,72 @@ def history(app: App, name: str) -> Answer:
 @click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
               help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
 @click.option("--stages", metavar="GROUP,..", help="Inventory groups that go one after the other; `all` at the end is the rest.")
+@click.option("--at-once", is_flag=True, help="All nodes at once, without batches and gates, however many they are.")
+@click.option("--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
-def roll(app: App, /, nodes: str, name: str, replace: str | None, no_wait: bool, timeout: float, **options: Any) -> Answer:
+@yes_option
+def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool, file: str | None, no_wait: bool, timeout: float,
+         yes: bool, **options: Any) -> Answer:
     """Move the nodes of RANGE to IMAGE, and follow until each runs it.
 
-    Without any of the options from --batch to --stages, all nodes switch at once. With one of them the image is made ready on
-    every node before any switches, and each batch has to pass its gate before the next one begins.
+    A roll makes the image ready on every node before any switches, and each batch has to pass its gate before the next one
+    begins. Without any of the options from --batch to --stages, a few nodes switch at once, and more than that go as a roll: as
+    `roll` in the inventory says, or else config.yaml.
     """
-    request = request_of(nodes, name, replace, options)
+    request = request_of(nodes, name, replace, at_once, options)
+    how = " at once" if at_once else " in batches" if request is not None else ""
+    if not confirm_images(app, nodes, name, how, yes, always=at_once):
+        return Answer(code=FAILED)
+    saved = _saving(app, file, nodes, name, replace)
     if request is not None:
-        return begin(app, request, not no_wait, timeout)
-    names = app.head.post("/v1/images/roll", {"range": nodes, "image": name, "replace": replace})["nodes"]
-    if no_wait:
+        return saved(begin(app, request, not no_wait, timeout))
+    return saved(_roll(app, nodes, name, replace, at_once, None if no_wait else timeout))
+
+
+def _saving(app: App, file: str | None, nodes: str, image: str, replace: str | None) -> Callable[[Answer], Answer]:
+    """What adds to a roll's answer that it was saved to an inventory. Raises InputError, before anything is done, if that file
+    cannot say what the roll makes of the nodes."""
+    if file is None:
+        return lambda answer: answer
+    from layercake.cli.common.saving import Rolled, edited, save
+    from layercake.inventory.source import read
+
+    rolled = Rolled([n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace)
+    edited(read(Path(file)), file, rolled)
+
+    def add(answer: Answer) -> Answer:
+        if answer.code != OK:
+            app.out.note(f"{file} is as it was")
+            return answer
+        lines = save(Path(file), rolled)
+        where = f"line {', '.join(map(str, lines))}" if lines else "it"
+        text = f"{file}: {image} stands in {where} now"
+
+        def show(out: Output) -> None:
+            if callable(answer.show):
+                answer.show(out)
+            elif answer.show:
+                out.line(answer.show)
+            out.line(text)
+
+        return Answer({**answer.document, "saved": {"file": file, "lines": lines}}, show, answer.code)
+
+    return add
+
+
+def _roll(app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None) -> Answer:
+    """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
+    asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, "by": who()}
+    answer = app.head.post("/v1/images/roll", asked)
+    names, rolls = answer["nodes"], answer.get("rolls") or []
+    if timeout is None and rolls:
+        return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
+    if timeout is None:
         return Answer({"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}")
+    if rolls:
+        followed = watched_all(app, rolls, timeout)
+        return Answer({"names": names, **followed.document}, followed.show, followed.code)
     waiting = _up(app, nodes)
     watch = Watch([n for n in names if n in waiting], rolled)
     there = follow(app.head, watch, app.out, timeout)

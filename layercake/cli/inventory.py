@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
+from layercake.cli.common.asking import at_stake
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, yes_option
 from layercake.cli.common.output import Column, Output
 from layercake.cli.common.watch import Watch, converged, follow, summary
+from layercake.cli.rolls import begun_line, watched_all, who
 from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
 from layercake.inventory.source import read as read_source
@@ -42,36 +44,78 @@ def plan(app: App, file: str) -> Answer:
 @command()
 @click.argument("file")
 @click.option("--allow-remove", is_flag=True, help="Nodes that are not in FILE are removed.")
+@click.option("--take-back", is_flag=True, help="Nodes that `image roll` has moved on since go back to the images of FILE.")
+@click.option("--at-once", is_flag=True, help="Images change on all nodes at once, however many they are.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes converge.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
 @yes_option
-def apply(app: App, file: str, allow_remove: bool, no_wait: bool, timeout: float, yes: bool) -> Answer:
-    """Make the inventory FILE (or - for standard input) what is wanted, and follow the nodes until they are there."""
+def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: bool, no_wait: bool, timeout: float,
+          yes: bool) -> Answer:
+    """Make the inventory FILE (or - for standard input) what is wanted, and follow the nodes until they are there.
+
+    Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in FILE says, or else config.yaml.
+    """
     request, out = _read(file), app.out
     planned = app.head.post("/v1/inventory/plan", request)
     changes = [Change.from_record(c) for c in planned["changes"]]
     if not out.json:
-        _show_plan(out, planned)
+        _show_plan(out, planned, at_once)
     if not changes:
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     removed = [c.node for c in changes if c.action is Action.REMOVE]
     if removed and not allow_remove:
         raise Refused(f"cannot apply {request['file']}: it would remove {fold(removed)}",
                       hint="say --allow-remove if that is meant")
-    if not app.confirm(f"Apply this to {len(changes)} node{'s' if len(changes) > 1 else ''}?", yes):
+    backwards = planned.get("taken_back") or []
+    if backwards and not take_back:
+        if yes:
+            raise Refused(f"cannot apply {request['file']}: {'; '.join(map(_taken_back, backwards))}",
+                          hint="write the images that run into it, or say --take-back if that is meant")
+        if not app.confirm("Take them back?", False):
+            return Answer(code=FAILED)
+    if not app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes):
         return Answer(code=FAILED)
-    applied = app.head.post("/v1/inventory/apply", {**request, "digest": planned["digest"], "allow_remove": allow_remove})
-    if no_wait:
-        return Answer({**applied, "converged": None, "nodes": []}, f"revision {applied['revision']} is wanted now")
-    watch = Watch([n for n in applied["changed"] if n not in removed], converged)
+    applied = app.head.post("/v1/inventory/apply", {
+        **request, "digest": planned["digest"], "allow_remove": allow_remove, "take_back": bool(backwards), "at_once": at_once,
+        "by": who()})
+    return _followed(app, applied, removed, None if no_wait else timeout)
+
+
+def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:
+    """What is asked before an inventory is applied: how many nodes, and how many of those it interrupts are at work."""
+    count = len(planned["changes"])
+    text = f"Apply this to {count} node{'s' if count > 1 else ''}"
+    switching = [name for roll in planned.get("rolls") or [] for name in roll["nodes"]] if at_once else []
+    for what, names in (("remove", removed), ("change the images at once of", switching)):
+        stake = at_stake(app, names) if names else ""
+        text += f", and {what} {stake}" if stake else ""
+    return f"{text}?"
+
+
+def _followed(app: App, applied: Mapping[str, Any], removed: Sequence[str], timeout: float | None) -> Answer:
+    """Follows the nodes of an inventory that was applied, and its rolls; not at all without a timeout."""
+    rolls, out = applied.get("rolls") or [], app.out
+    if timeout is None:
+        lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
+        return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))
+    later = {name for roll in rolls for name in roll["nodes"]}
+    watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
     out.say(f"revision {applied['revision']}; following {len(watch.names)} nodes, at most {timeout:.0f} s")
     there = follow(app.head, watch, out, timeout)
-    document = {**applied, "converged": there, "nodes": [s.to_record() for s in watch.seen.values()]}
-    return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
+    rolled = watched_all(app, rolls, timeout)
+
+    def show(out: Output) -> None:
+        summary(watch, out, timeout)
+        if callable(rolled.show):
+            rolled.show(out)
+
+    well = there and rolled.code == OK
+    document = {**applied, **rolled.document, "converged": well, "nodes": [s.to_record() for s in watch.seen.values()]}
+    return Answer(document, show, OK if well else FAILED)
 
 
-def _show_plan(out: Output, planned: Mapping[str, Any]) -> None:
-    """The plan as a table; nodes with the same change and the same way are one row."""
+def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -> None:
+    """The plan as a table; nodes with the same change and the same way are one row. `at_once`: nothing goes by a roll."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     plans = {p["node"]: p for p in planned["plans"]}
     for change in (Change.from_record(c) for c in planned["changes"]):
@@ -79,6 +123,25 @@ def _show_plan(out: Output, planned: Mapping[str, Any]) -> None:
     for warning in planned.get("warnings") or []:
         out.note(f"{warning['file']}:{warning['line']}: {warning['message']}")
     out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty="nothing to change")
+    for roll in planned.get("rolls") or []:
+        how = "at once" if at_once else f"by a roll, {_plan(roll['plan'])}"
+        out.line(f"{fold(roll['nodes'])}: to {', '.join(roll['images']) or 'no images'} {how}")
+    if planned.get("rolls") and planned["at_once"]:
+        out.line(f"{fold(planned['at_once'])}: other images at once, nothing runs there")
+    for back in planned.get("taken_back") or []:
+        out.note(_taken_back(back))
+
+
+def _plan(plan: Mapping[str, Any]) -> str:
+    said = [f"canary {plan['canary']}" if plan["canary"] else "", f"batches of {plan['batch']}" if plan["batch"] else "",
+            f"at most {plan['max_unavailable']} switch at a time" if plan["max_unavailable"] else "",
+            f"on failure {plan['on_failure']}"]
+    return ", ".join(filter(None, said))
+
+
+def _taken_back(back: Mapping[str, Any]) -> str:
+    images, to = (", ".join(back[key]) or "no images" for key in ("images", "to"))
+    return f"{fold(back['nodes'])}: rolled to {images} since; this inventory takes them back to {to}"
 
 
 def _what(change: Change) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from layercake.cli.common.asking import confirm_stop
 from layercake.cli.common.client import quoted
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, seconds, short
@@ -149,7 +150,7 @@ def up(app: App, nodes: str) -> Answer:
 @yes_option
 def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off; their images are stopped first."""
-    if not app.confirm_stop(nodes, "Stop", yes):
+    if not confirm_stop(app, nodes, "Stop", yes):
         return Answer(code=FAILED)
     return _done(app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}), "wanted off")
 

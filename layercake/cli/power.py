@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from layercake.cli.calls import perform
+from layercake.cli.common.asking import confirm_stop
 from layercake.cli.common.command import FAILED, OK, REFUSED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column
 
@@ -43,7 +44,7 @@ def log(app: App, nodes: str) -> Answer:
 
 
 def _change(app: App, nodes: str, what: str, force: bool, yes: bool) -> Answer:
-    if what != "on" and not app.confirm_stop(nodes, f"Power {what}", yes):
+    if what != "on" and not confirm_stop(app, nodes, f"Power {what}", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/power", {"range": nodes, "action": what, "force": force}, timeout=POWER_S)
     rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import getpass
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ import click
 from layercake.cli.common.command import FAILED, OK, Answer, App, command
 from layercake.cli.common.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
 from layercake.cli.common.watch import looks
+from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 
 OVER = ("done", "failed", "aborted")
@@ -29,7 +31,7 @@ _BAR = 40  # columns
 Roll = Mapping[str, Any]
 
 
-def _who() -> str:
+def who() -> str:
     """The name that stands in the history for the person at this terminal."""
     try:
         return getpass.getuser()
@@ -63,7 +65,7 @@ def _order(what: str, help_text: str) -> None:
     @command(roll, what, help=help_text)
     @click.argument("number", metavar="[ID]", type=click.IntRange(min=1), required=False)
     def order(app: App, number: int | None) -> Answer:
-        answer = app.head.post(f"/v1/rolls/{number or _only(app)}/{what}", {"by": _who()})
+        answer = app.head.post(f"/v1/rolls/{number or _only(app)}/{what}", {"by": who()})
         return Answer(answer, one_line(answer["roll"]))
 
 
@@ -84,14 +86,35 @@ def _only(app: App) -> int:
 
 def begin(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
     """Begins a roll in batches and follows it. The exit code says whether all is well."""
-    answer = app.head.post("/v1/rolls", {**request, "by": _who()})
-    number = int(answer["roll"]["id"])
-    if not wait:
-        return Answer(answer, one_line(answer["roll"]))
+    answer = app.head.post("/v1/rolls", {**request, "by": who()})
+    return watched(app, int(answer["roll"]["id"]), timeout) if wait else Answer(answer, one_line(answer["roll"]))
+
+
+def watched(app: App, number: int, timeout: float) -> Answer:
+    """Follows a roll until it is over or paused, at most `timeout` seconds, and says how it is."""
     if not _follow(app, number, timeout):
         app.out.note(f"roll {number} is still under way after {timeout:.0f} s")
         app.out.note(f"hint: layercake roll status {number} --follow")
     return _result(app, number)
+
+
+def watched_all(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
+    """The same of rolls that go side by side."""
+    started = time.monotonic()
+    answers = [watched(app, int(roll["id"]), max(0.0, started + timeout - time.monotonic())) for roll in begun]
+
+    def show(out: Output) -> None:
+        for answer in answers:
+            if callable(answer.show):
+                answer.show(out)
+
+    code = max((answer.code for answer in answers), default=OK)
+    return Answer({"rolls": [answer.document["roll"] for answer in answers]}, show, code)
+
+
+def begun_line(roll: Roll) -> str:
+    """A roll that the head has begun by itself, in a line."""
+    return f"roll {roll['id']}: {fold(roll['nodes'])}; see `layercake roll status {roll['id']} --follow`"
 
 
 def one_line(view: Roll) -> str:
@@ -147,11 +170,13 @@ def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
     return [title, f"{bar} {done} of {total} nodes, {seconds(elapsed)}", *out.table_lines(_COUNTS, rows)]
 
 
-def request_of(nodes: str, image: str, replace: str | None, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The request for a roll in batches, None if no option asks for one. Raises InputError."""
+def request_of(nodes: str, image: str, replace: str | None, at_once: bool, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The request for a roll as the options have it, None if no option asks for one. Raises InputError."""
     given = {k: v for k, v in options.items() if v is not None}
     if not given:
         return None
+    if at_once:
+        raise InputError("cannot roll at once and in batches", hint=f"leave out --at-once, or --{min(given).replace('_', '-')}")
     stages = given.pop("stages", None)
     if stages is not None:
         given["stages"] = [name.strip() for name in stages.split(",")]

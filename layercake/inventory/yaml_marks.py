@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import yaml
 
+from layercake.base.text import describe as describe_plain
 from layercake.base.text import show
 from layercake.inventory.problems import Mark, Problems
-from layercake.moduleapi.fields import describe as describe_plain
 
 MAX_TEXT = 16 * 1024 * 1024
 MAX_DEPTH = 20

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from layercake.base.text import nearest, show
+from layercake.base.text import describe, nearest, show
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """One label of a host name (RFC 1123), in lower case."""
@@ -42,17 +42,6 @@ class Check:
     own: bool = False
     each: bool = False
     missing: str = ""
-
-
-def describe(value: object) -> str:
-    """What a value is, for "expected X, found Y"; never its content, which may be a password."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    return "a list" if isinstance(value, list | tuple) else "a mapping" if isinstance(value, dict) else "text"
 
 
 def text(value: object) -> str:

@@ -76,7 +76,8 @@ class Cluster(HeadRun):
         """One roll: seconds of all of it, and of each node (seconds, gap in ms)."""
         since = {name: max(e["id"] for e in self.history(name)) for name in names}
         start = time.monotonic()
-        number = self.api("POST", "/v1/rolls", {"range": text, "image": image, "health_timeout_s": 0.0})["roll"]["id"]
+        asked = {"range": text, "image": image, "batch": "100%", "health_timeout_s": 0.0}
+        number = self.api("POST", "/v1/rolls", asked)["roll"]["id"]
         self.wait("the roll is over", lambda: self.api("GET", f"/v1/rolls/{number}?nodes=none")["roll"]["state"] in OVER, 120)
         total = time.monotonic() - start
         told = self.api("GET", f"/v1/rolls/{number}")["roll"]

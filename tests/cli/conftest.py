@@ -47,7 +47,8 @@ def head(socket: Path) -> Iterator[CannedApi]:
 
 @pytest.fixture
 def run(socket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `layercake ...` against `socket`, without the waits that people need; `answer` is typed when it asks."""
+    """Runs `layercake ...` against `socket`, without the waits that people need; `answer` is typed when it asks; what it
+    asks is added to `asked`."""
     monkeypatch.setattr(watch, "STUCK_S", {"quarantined": 0.0, "blocked": 0.0})
     monkeypatch.setattr(watch, "GAP_S", 0.0)
     monkeypatch.setattr(watch, "SHARE", 0)
@@ -55,8 +56,10 @@ def run(socket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     for name in ("LAYERCAKE_URL", "LAYERCAKE_TOKEN_FILE", "LAYERCAKE_CA"):
         monkeypatch.delenv(name, raising=False)
 
-    def call(*arguments: str, answer: str | None = None) -> Result:
-        def prompt(_text: str, **_: Any) -> bool:
+    def call(*arguments: str, answer: str | None = None, asked: list[str] | None = None) -> Result:
+        def prompt(text: str, **_: Any) -> bool:
+            if asked is not None:
+                asked.append(text)
             if answer is None:
                 raise __import__("click").Abort
             return answer == "y"

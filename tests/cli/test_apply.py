@@ -51,7 +51,10 @@ def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, h
     head.snapshots = [[working("n0"), working("n1")], [node_view("n0"), working("n1")], [node_view("n0"), node_view("n1")]]
     result = run("apply", rack, "--yes")
     assert result.code == 0, result.err
-    assert head.asked("POST /v1/inventory/apply") == [{"yaml": "nodes: {}\n", "file": rack, "digest": "d1", "allow_remove": False}]
+    (asked,) = head.asked("POST /v1/inventory/apply")
+    assert isinstance(asked.pop("by"), str)
+    assert asked == {"yaml": "nodes: {}\n", "file": rack, "digest": "d1", "allow_remove": False, "take_back": False,
+                     "at_once": False}
     progress = [line.split()[1:3] for line in result.out.splitlines() if "s  n" in line]
     assert progress == [["n0", "working"], ["n1", "working"], ["n0", "converged"], ["n1", "converged"]]
     assert ("GET /v1/nodes", {"range": "n[0-1]"}, None) in head.requests
@@ -158,3 +161,72 @@ def test_a_change_shows_old_and_new_and_a_block_its_reason(run: Run, head: Canne
     out = run("plan", rack).out
     assert "images: debian -> alpine, bmc.password: file /a -> env B" in out
     assert "blocked: BUSY" in out
+
+
+def changed(*names: str, old: str = "one", new: str = "two") -> list[dict[str, Any]]:
+    return [{"node": n, "action": "change", "fields": {"images": [[old], [new]]}} for n in names]
+
+
+def test_a_plan_says_who_would_roll_how_and_who_at_once(run: Run, head: CannedApi, rack: str) -> None:
+    how = {"canary": 1, "batch": "10%", "max_unavailable": None, "on_failure": "rollback"}
+    rolls = [{"nodes": [f"n{i}" for i in range(11)], "images": ["two"], "plan": how}]
+    plan = {**plan_of(*changed(*rolls[0]["nodes"], "n99")), "rolls": rolls, "at_once": ["n99"], "taken_back": []}
+    head.answers["POST /v1/inventory/plan"] = (200, plan)
+    lines = run("plan", rack).out.splitlines()
+    assert "n[0-10]: to two by a roll, canary 1, batches of 10%, on failure rollback" in lines
+    assert "n99: other images at once, nothing runs there" in lines
+
+
+def test_apply_follows_the_rolls_that_it_begins(run: Run, head: CannedApi, rack: str) -> None:
+    view = {"id": 4, "state": "failed", "image": "two", "stages": ["all"], "stage": "all", "batch": 1, "reason": "batch 1: n0 lost",
+            "counts": {"failed": 1, "skipped": 1}, "nodes_total": 2, "nodes": []}
+    head.answers["POST /v1/inventory/plan"] = (200, plan_of(*changed("n0", "n1"), added("n2")))
+    begun = [{"id": 4, "nodes": ["n0", "n1"]}]
+    head.answers["POST /v1/inventory/apply"] = (200, {"revision": 7, "changed": ["n0", "n1", "n2"], "rolls": begun})
+    head.answers["GET /v1/rolls/4"] = (200, {"roll": view})
+    head.snapshots = [[node_view("n2")]]
+    result = run("apply", rack, "--yes")
+    assert result.code == 1
+    assert "following 1 nodes" in result.out and "failed, batch 1" in result.out and "n0 lost" in result.out
+    document = json.loads(run("apply", rack, "--yes", "--json").out)
+    assert (document["converged"], document["rolls"][0]["id"], [n["name"] for n in document["nodes"]]) == (False, 4, ["n2"])
+    assert "roll 4: n[0-1]; see `layercake roll status 4 --follow`" in run("apply", rack, "--yes", "--no-wait").out
+
+
+def test_what_image_roll_brought_is_not_taken_back_unasked(run: Run, head: CannedApi, rack: str) -> None:
+    back = {"nodes": ["n0", "n1"], "images": ["debian-2"], "to": ["debian-1"]}
+    head.answers["POST /v1/inventory/plan"] = (200, {**plan_of(*changed("n0", "n1")), "taken_back": [back]})
+    text = "n[0-1]: rolled to debian-2 since; this inventory takes them back to debian-1"
+    assert text in run("plan", rack).err
+    refused = run("apply", rack, "--yes")
+    assert refused.code == 4 and text in refused.err and "--take-back" in refused.err
+    assert run("apply", rack, answer="n").code == 1
+    assert not head.asked("POST /v1/inventory/apply")
+    assert run("apply", rack, "--no-wait", answer="y").code == 0
+    assert run("apply", rack, "--yes", "--take-back", "--no-wait").code == 0
+    assert [body["take_back"] for body in head.asked("POST /v1/inventory/apply")] == [True, True]
+
+
+def test_the_question_before_nodes_are_removed_counts_those_at_work(
+    run: Run, head: CannedApi, rack: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = {"node": "n9", "action": "remove", "fields": {"ip": ["10.0.0.9", None]}}
+    head.answers["POST /v1/inventory/plan"] = (200, plan_of(gone))
+    busy = node_view("n9")
+    head.snapshots = [[node_view("n0"), {**busy, "state": {**busy["state"], "busy": "BUSY"}}]]
+    asked: list[str] = []
+    assert run("apply", rack, "--allow-remove", answer="n", asked=asked).code == 1
+    assert asked == ["Apply this to 1 node, and remove 1 node, 1 of them running, 1 BUSY (n9)?"]
+
+
+def test_images_that_change_at_once_are_counted_before(run: Run, head: CannedApi, rack: str) -> None:
+    how = {"canary": 1, "batch": "10%", "max_unavailable": None, "on_failure": "rollback"}
+    plan = {**plan_of(*changed("n0", "n1")), "rolls": [{"nodes": ["n0", "n1"], "images": ["two"], "plan": how}], "at_once": []}
+    head.answers["POST /v1/inventory/plan"] = (200, plan)
+    head.snapshots = [[node_view("n0"), node_view("n1"), node_view("n2")]]
+    asked: list[str] = []
+    found = run("apply", rack, "--at-once", answer="n", asked=asked)
+    assert "n[0-1]: to two at once" in found.out
+    assert asked == ["Apply this to 2 nodes, and change the images at once of 2 nodes, 2 of them running, none BUSY?"]
+    assert run("apply", rack, "--at-once", "--yes", "--no-wait").code == 0
+    assert head.asked("POST /v1/inventory/apply")[0]["at_once"] is True

@@ -140,7 +140,9 @@ def test_running_nodes_are_not_stopped_unasked(run: Run, full: CannedApi) -> Non
         assert run(*command, answer="n").code == 1
         assert run(*command).code == 2
         assert not full.asked("POST /v1/power") and not full.asked("POST /v1/nodes/state")
-    assert run("power", "cycle", "n[0-1]", "--force", answer="y").code == 0
+    asked: list[str] = []
+    assert run("power", "cycle", "n[0-1]", "--force", answer="y", asked=asked).code == 0
+    assert asked == ["Power cycle n[0-1]: 2 nodes, 1 of them running, none BUSY. Go on?"]
     assert full.asked("POST /v1/power") == [{"range": "n[0-1]", "action": "cycle", "force": True}]
 
 
@@ -209,7 +211,9 @@ def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: C
     assert (result.code, document["done"], document["nodes"][0]["done"]) == (0, True, True)
     assert document["nodes"][0]["seconds"] >= 0
     assert sum(1 for name, _, _ in full.requests if name == "GET /v1/nodes") == 4
-    assert full.asked("POST /v1/images/roll") == [{"range": "n0", "image": "debian", "replace": None}]
+    (asked,) = full.asked("POST /v1/images/roll")
+    assert isinstance(asked.pop("by"), str)
+    assert asked == {"range": "n0", "image": "debian", "replace": None, "at_once": False}
 
 
 def test_a_roll_that_fails_is_exit_1(run: Run, full: CannedApi) -> None:

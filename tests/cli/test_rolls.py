@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.canned_api import CannedApi
+from tests.cli.canned_api import CannedApi, node_view
 
 Run = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def rolls(head: CannedApi) -> CannedApi:
 
 
 def test_a_roll_in_batches_is_asked_for_and_followed(rolls: CannedApi, run: Run) -> None:
-    found = run("image", "roll", "@all", "web", "--batch", "10%", "--canary", "1", "--health-timeout", "3")
+    found = run("image", "roll", "@all", "web", "--batch", "10%", "--canary", "1", "--health-timeout", "3", "--yes")
     assert found.code == 0, found.err
     (asked,) = rolls.asked("POST /v1/rolls")
     by = asked.pop("by")
@@ -61,13 +61,13 @@ def test_a_failed_roll_says_why_and_fails(rolls: CannedApi, run: Run) -> None:
               "trouble": "image web: exit status 7\n\x1b[31mlast words"}]
     failed = view("failed", reason="batch 2: n3 image FATAL", counts={"done": 2, "rolled back": 2}, nodes=nodes)
     rolls.answers["GET /v1/rolls/3"] = (200, {"roll": failed})
-    found = run("image", "roll", "@all", "web", "--stages", "test, all")
+    found = run("image", "roll", "@all", "web", "--stages", "test, all", "--yes")
     assert found.code == 1
     assert rolls.asked("POST /v1/rolls")[0]["stages"] == ["test", "all"]
     assert "failed, batch 2; 2 done, 2 rolled back: batch 2: n3 image FATAL" in found.out
     assert "exit status 7" in found.out
     assert "\x1b" not in found.out
-    as_json = run("image", "roll", "@all", "web", "--batch", "1", "--json")
+    as_json = run("image", "roll", "@all", "web", "--batch", "1", "--json", "--yes")
     assert (as_json.code, json.loads(as_json.out)["roll"]["state"]) == (1, "failed")
 
 
@@ -95,3 +95,31 @@ def test_status_lists_and_shows(rolls: CannedApi, run: Run) -> None:
 
 def test_empty_stages_are_refused(rolls: CannedApi, run: Run) -> None:
     assert run("image", "roll", "@all", "web", "--stages", "test,,all").code == 2
+
+
+def test_many_nodes_go_as_rolls_that_the_head_begins(rolls: CannedApi, run: Run) -> None:
+    rolls.answers["POST /v1/images/roll"] = (200, {"nodes": ["n0", "n1"], "rolls": [{"id": 3, "nodes": ["n0", "n1"]}]})
+    found = run("image", "roll", "n[0-1]", "web")
+    assert found.code == 0 and "done, batch 2; 4 done" in found.out
+    document = json.loads(run("image", "roll", "n[0-1]", "web", "--json").out)
+    assert (document["names"], [r["id"] for r in document["rolls"]]) == (["n0", "n1"], [3])
+    assert "roll 3: n[0-1]" in run("image", "roll", "n[0-1]", "web", "--no-wait").out
+    assert [body["at_once"] for body in rolls.asked("POST /v1/images/roll")] == [False] * 3
+
+
+def test_a_group_is_not_rolled_unasked_and_nothing_at_once(rolls: CannedApi, run: Run) -> None:
+    rolls.answers["POST /v1/images/roll"] = (200, {"nodes": []})
+    rolls.snapshots = [[node_view("n0"), node_view("n1", in_use=False)]]
+    asked: list[str] = []
+    for command in (["@all", "web"], ["@all", "web", "--batch", "1"], ["n[0-1]", "web", "--at-once"]):
+        assert run("image", "roll", *command).code == 2, "nobody to ask"
+        assert run("image", "roll", *command, answer="n", asked=asked).code == 1
+    assert asked == [f"Roll {what}: 2 nodes, 1 of them running, none BUSY. Go on?"
+                     for what in ("@all to web", "@all to web in batches", "n[0-1] to web at once")]
+    assert not rolls.asked("POST /v1/rolls") and not rolls.asked("POST /v1/images/roll")
+    assert run("image", "roll", "@all", "web", "--at-once", "--yes", "--no-wait").code == 0
+    assert rolls.asked("POST /v1/images/roll")[0]["at_once"] is True
+    rolls.snapshots = [[node_view("n0", in_use=False)]]
+    assert run("image", "roll", "@all", "web", "--no-wait").code == 0, "nothing is interrupted"
+    mixed = run("image", "roll", "n0", "web", "--at-once", "--canary", "1")
+    assert mixed.code == 2 and "leave out --at-once, or --canary" in mixed.err

@@ -27,7 +27,7 @@ def test_every_event_kind_is_in_the_list_once() -> None:
     assert sorted(declared, key=lambda k: k.name) == sorted(EVENTS, key=lambda k: k.name)
     assert len({kind.name for kind in EVENTS}) == len(EVENTS)
     urgent = {kind.name for kind in EVENTS if kind.urgent}
-    assert urgent == {"image.staged", "image.stage-failed", "image.unhealthy", "image.healthy"}
+    assert urgent == {"image.staged", "image.stage-failed", "image.unhealthy", "image.healthy", "image.degraded"}
     assert [kind.name for kind in EVENTS if kind.bearing is Bearing.STANDING] == ["image.containers"]
 
 
@@ -44,7 +44,7 @@ def test_the_variable_has_the_states_and_each_cause_a_word_for_being_given_up() 
 @pytest.mark.parametrize("kind", CHECKS)
 def test_every_kind_of_health_check_goes_there_and_back(kind: str) -> None:
     given: dict[str, dict[str, Any]] = {"exec": {"command": ["true"]}, "tcp": {"port": 1}, "http": {"port": 1},
-                                        "systemd": {"unit": "a"}}
+                                        "systemd": {"unit": "a"}, "none": {}}
     found = parse_health({"kind": kind, **given[kind]})
     assert parse_health(found.to_wire()) == found
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from imageapi.node.container import execute
 from imageapi.node.container.execute import Place
 from imageapi.node.container.process import alive
+from imageapi.node.health import systemd
 from imageapi.node.health.watch import Probe
 from imageapi.spec.health import Health
 from layercake.kraken.errors import LayercakeError, OperationFailed
@@ -20,6 +21,7 @@ CLONE_NEWNET = 0x40000000
 ADDRESS = "127.0.0.1"
 OUTPUT_LIMIT = 400
 STATUS_LIMIT = 2048
+SYSTEM_LIMIT = 65536
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Result = tuple[bool, str]
@@ -33,7 +35,7 @@ def begin(check: Health, place: Place) -> Probe | Result:
         if check.kind == "exec":
             return ProcessProbe(place, check.command)
         if check.kind == "systemd":
-            return ProcessProbe(place, ("systemctl", "is-active", check.unit))
+            return ProcessProbe(place, ("systemctl", "is-active", check.unit)) if check.unit else SystemProbe(place, check)
         link = connect(place, check.port)
         return HttpProbe(link, check.path) if check.kind == "http" else TcpProbe(link)
     except (OSError, LayercakeError) as error:
@@ -156,15 +158,33 @@ class ProcessProbe:
     def step(self) -> Result | None:
         """The process has ended."""
         status = self._process.poll()
-        if status is None:
-            return None
+        return None if status is None else self.ended(status)
+
+    def ended(self, status: int) -> Result:
+        """What follows from its exit status and its output."""
         if status == 0:
             return True, ""
-        text = " ".join(os.pread(self._output, OUTPUT_LIMIT, 0).decode("utf-8", "replace").split())
+        text = " ".join(self.said(OUTPUT_LIMIT).split())
         return False, f"exit status {status}" + (f": {text}" if text else "")
+
+    def said(self, limit: int) -> str:
+        """The beginning of its output, at most so many bytes."""
+        return os.pread(self._output, limit, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
         """Kills it if it is still there."""
         execute.kill(self._process)
         os.close(self._pidfd)
         os.close(self._output)
+
+
+class SystemProbe(ProcessProbe):
+    """What a container's systemd says of itself (systemd.py)."""
+
+    def __init__(self, place: Place, check: Health) -> None:
+        super().__init__(place, systemd.COMMAND)
+        self._allowed = check.allow_failed
+
+    def ended(self, status: int) -> Result:
+        """The answer decides, not the exit status: that is the last command's."""
+        return systemd.verdict(self.said(SYSTEM_LIMIT), self._allowed)

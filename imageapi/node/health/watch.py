@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from imageapi.node.container.execute import Place
-from imageapi.spec.health import HEALTHY, STARTING, UNHEALTHY, Health
+from imageapi.spec.health import DEGRADED, HEALTHY, STARTING, UNHEALTHY, Health
 
 QUICK_MIN, QUICK_MAX = 0.1, 1.0
 IDLE_WAIT = 3600.0
@@ -40,7 +40,8 @@ class Tracker:
         elif self.status != STARTING or now >= self.since + self.check.start_s:
             self.failures += 1
             if self.failures >= self.check.retries:
-                self.status = UNHEALTHY
+                was_well = self.status in (HEALTHY, DEGRADED)
+                self.status = DEGRADED if self.check.of_system and was_well else UNHEALTHY
         self.due = now + self.pause(now)
         return self.status != before
 

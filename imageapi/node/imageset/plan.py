@@ -10,7 +10,7 @@ from typing import Any
 
 from imageapi.node.container.process import NO_PROCESS, Process
 from imageapi.spec.container import ContainerSpec
-from imageapi.spec.health import HEALTHY
+from imageapi.spec.health import DEGRADED, HEALTHY
 from imageapi.spec.image import ImageSpec
 from imageapi.spec.state import ImageState, LastError
 from layercake.kraken.backoff import backoff
@@ -46,12 +46,14 @@ class Instance:
     process: Process = NO_PROCESS
     since: float = 0.0
     health: str = ""
-    """"" without a health check, else starting, healthy or unhealthy."""
+    """"" without a health check, else one of the words of imageapi.spec.health."""
+    trouble: str = ""
+    """What is wrong with it while it is degraded."""
 
     @property
     def up(self) -> bool:
         """Whether others may depend on it: it runs and is not known to be unwell, or has done what it was there for."""
-        return self.phase is Phase.FINISHED or (self.phase is Phase.RUNNING and self.health in ("", HEALTHY))
+        return self.phase is Phase.FINISHED or (self.phase is Phase.RUNNING and self.health in ("", HEALTHY, DEGRADED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ def view(spec: ImageSpec, instance: Instance | None, failure: Failure, now: floa
         "name": spec.name, "digest": spec.digest, "state": found, "health": instance.health if instance else "",
         "pid": instance.process.pid if instance and found in ("running", "stopping") else 0,
         "started_s": round(now - instance.since, 1) if instance and instance.since else None,
-        "retries": failure.count, "last_error": failure.error.name, "error": failure.text[:ERROR_LIMIT],
+        "retries": failure.count, "last_error": failure.error.name,
+        "error": (failure.text or (instance.trouble if instance else ""))[:ERROR_LIMIT],
         "retry_in_s": round(max(0.0, failure.retry_at - now), 1) if failure.open and not failure.fatal else None,
     }
 

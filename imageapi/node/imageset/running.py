@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from imageapi.events import ADOPTED, EXITED, HEALTHY, KILLED, STARTED, UNHEALTHY
+from imageapi.events import ADOPTED, DEGRADED, EXITED, HEALTHY, KILLED, STARTED, UNHEALTHY
 from imageapi.node.container.execute import Place
 from imageapi.node.container.oci import environment
 from imageapi.node.container.process import alive, open_pidfd
@@ -20,6 +20,7 @@ from imageapi.node.imageset.bundles import AttemptFailed
 from imageapi.node.imageset.plan import Instance, restarts
 from imageapi.node.imageset.reporter import Reporter
 from imageapi.node.imageset.table import Table
+from imageapi.spec.health import DEGRADED as IS_DEGRADED
 from imageapi.spec.health import HEALTHY as IS_HEALTHY
 from imageapi.spec.image import ImageSpec
 from imageapi.spec.state import ImageState, LastError
@@ -99,8 +100,8 @@ class Running:
             return
         with self._lock:
             self._pidfds[handle] = instance.id
-        if instance.spec.container.health:
-            self._checks.add(instance.id, instance.spec.container.health, self.place(instance), instance.since, instance.health)
+        if check := instance.spec.container.check:
+            self._checks.add(instance.id, check, self.place(instance), instance.since, instance.health)
 
     # ---- processes that end ------------------------------------------------------------------------------------------
 
@@ -151,6 +152,11 @@ class Running:
             if not self._table.healthy(instance, status):
                 return
             self._reporter.event(HEALTHY, f"image {image} is healthy after {lasted:.1f} s", image=image, total_s=round(lasted, 3))
+        elif status == IS_DEGRADED:
+            text = f"image {image} is degraded: {text}"
+            if not self._table.degraded(instance, status, text):
+                return
+            self._reporter.event(DEGRADED, text, image=image)
         else:
             text = f"image {image} is unhealthy: {text}"
             failure = self._table.unhealthy(instance, status, text)

@@ -162,7 +162,7 @@ class Table:
         """An instance's program runs."""
         with self._lock:
             instance.phase, instance.since = Phase.RUNNING, self._clock()
-            instance.health = STARTING if instance.spec.container.health else ""
+            instance.health = STARTING if instance.spec.container.check else ""
             self._instances[instance.id] = instance
             self._records.save(instance)
             if instance.up:
@@ -187,6 +187,7 @@ class Table:
         """An instance ended that nobody stopped: a failure if it shall run again."""
         with self._lock:
             instance.phase, instance.health = Phase.EXITED if again else Phase.FINISHED, ""
+            instance.trouble = ""
             self._records.save(instance)
             self._moved.notify_all()
             steady = self._clock() - instance.since >= STEADY
@@ -209,10 +210,15 @@ class Table:
             return self.fail(instance.spec.name, LastError.UNHEALTHY, text, steady=steady,
                              final=instance.spec.container.restart == "never")
 
-    def _checked(self, instance: Instance, health: str, phase: Phase) -> bool:
+    def degraded(self, instance: Instance, health: str, text: str) -> bool:
+        """An instance that was well has trouble of which nothing follows. False if the instance does not run any more."""
+        with self._lock:
+            return self._checked(instance, health, Phase.RUNNING, text)
+
+    def _checked(self, instance: Instance, health: str, phase: Phase, trouble: str = "") -> bool:
         if self._instances.get(instance.id) is not instance or instance.phase not in LIVE:
             return False
-        instance.health, instance.phase = health, phase
+        instance.health, instance.phase, instance.trouble = health, phase, trouble
         self._records.save(instance)
         self._moved.notify_all()
         return True

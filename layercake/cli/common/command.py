@@ -61,18 +61,6 @@ class App:
             self.out.note("nothing was changed")
         return agreed
 
-    def confirm_stop(self, nodes: str, what: str, yes: bool) -> bool:
-        """Asks before running nodes are stopped; nodes that run nothing are not worth a question."""
-        if yes:
-            return True
-        found = self.head.get("/v1/nodes", range=nodes)["nodes"]
-        running = [n["name"] for n in found if n["in_use"]]
-        if not running:
-            return True
-        from layercake.inventory.ranges import fold
-
-        return self.confirm(f"{len(running)} of {len(found)} nodes are running ({fold(running)}). {what} them?", False)
-
 
 def command(group: click.Group | None = None, name: str | None = None,
             **settings: Any) -> Callable[[Callable[..., Answer]], click.Command]:

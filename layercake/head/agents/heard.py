@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from imageapi import events as images
+from imageapi.spec.health import DEGRADED, UNHEALTHY
 from layercake.head.state.store import Record
 from layercake.kraken.events import EventKind
 from minos.events import NODE_API
@@ -36,11 +37,11 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
         record.staged |= {digest}
     elif kind is images.STAGE_FAILED:
         record.stage_error = str(data.get("error") or text)[:500]
-    elif kind in (images.UNHEALTHY, images.HEALTHY):
-        record.unhealthy = text[:500] if kind is images.UNHEALTHY else ""
+    elif kind in (images.UNHEALTHY, images.DEGRADED, images.HEALTHY):
+        record.unhealthy = "" if kind is images.HEALTHY else text[:500]
     elif kind is images.CONTAINERS:
         record.containers = containers(data.get("containers"))
-        record.unhealthy = next((c["error"] for c in record.containers if c["health"] == "unhealthy"), "")
+        record.unhealthy = next((c["error"] for c in record.containers if c["health"] in (UNHEALTHY, DEGRADED)), "")
     elif kind is NODE_API:
         port = data.get("port")
         record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0

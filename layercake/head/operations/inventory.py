@@ -1,21 +1,60 @@
-"""The inventory: what applying one would do, and making it the desired state."""
+"""The inventory: what applying one would do, and making it the desired state.
+
+Other images for many running nodes are rolls (rolls/policy.py); all else that an inventory changes is wanted at once.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from layercake.head import events
 from layercake.head.head import Head
+from layercake.head.operations.rolls import said_by
+from layercake.head.rolls.facts import REST_STAGE, Roll
+from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.head.state.desire import check_set
+from layercake.head.state.store import Record, WantedImage
+from layercake.inventory.changes import Change
 from layercake.inventory.diff import diff
 from layercake.inventory.load import load
+from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError, Refused
 
 NAMED = 10
 """How many nodes a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What a person has agreed to: that images of `image roll` are taken back, that all nodes change their images at once. `by`
+    says who it is."""
+
+    take_back: bool = False
+    at_once: bool = False
+    by: str = ""
+
+
+NO_CONSENT = Consent()
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenBack:
+    """Nodes that `image roll` has moved past the inventory, which would take them back."""
+
+    nodes: tuple[str, ...]
+    images: tuple[str, ...]
+    to: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{fold(self.nodes)}: rolled to {_listed(self.images)} since; this inventory takes them back to {_listed(self.to)}"
+
+    def to_record(self) -> dict[str, Any]:
+        return {"nodes": list(self.nodes), "images": list(self.images), "to": list(self.to)}
 
 
 class InventoryChanges:
@@ -41,10 +80,29 @@ class InventoryChanges:
         new = self.parse(text, file)
         changes = diff({r.name: r.node for r in self._store}, new.nodes)
         plans = [self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes]
+        rolls = self._moves(changes, new)
+        later = {r.name for move in rolls for r in move.records}
         return {
             "changes": [c.to_record() for c in changes], "plans": plans, "digest": self._digest(text),
-            "warnings": [w.to_record() for w in new.warnings],
+            "warnings": [w.to_record() for w in new.warnings], "rolls": [move.to_record() for move in rolls],
+            "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
+            "taken_back": [back.to_record() for back in self._taken_back(changes, new)],
         }
+
+    def _moves(self, changes: Iterable[Change], new: Inventory) -> list[Move]:
+        """The rolls that an inventory asks for. A node that is new, or is wanted off, is in none."""
+        wanted = ((self._store.find(new.nodes[c.node].id), new.nodes[c.node]) for c in _of_images(changes, new))
+        wishes = [Wish(record, node, node.images) for record, node in wanted if record is not None and node.state == "up"]
+        return moves(wishes, settings_of(self._head.table.settings))
+
+    def _taken_back(self, changes: Iterable[Change], new: Inventory) -> list[_TakenBack]:
+        """The nodes whose images come from `image roll`, and that this inventory wants as one did before."""
+        found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+        for change in _of_images(changes, new):
+            record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
+            if record is not None and record.applied == to:
+                found.setdefault((record.node.images, to), []).append(record.name)
+        return [_TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
     def _digest(self, text: str) -> str:
         return hashlib.blake2b(f"{self._store.revision}\0{text}".encode(), digest_size=16).hexdigest()
@@ -58,8 +116,10 @@ class InventoryChanges:
             names = ["image-update"]
         return {"node": node.name, "chain": names, "to": wants, "blocked": None if chain is not None else "no way there now"}
 
-    async def apply(self, text: str, file: str, digest: str | None, allow_remove: bool) -> dict[str, Any]:
-        """Makes an inventory the desired state. Raises Refused if it was planned over another state, or removes nodes unasked."""
+    async def apply(self, text: str, file: str, digest: str | None, allow_remove: bool,
+                    consent: Consent = NO_CONSENT) -> dict[str, Any]:
+        """Makes an inventory the desired state. Raises Refused if it was planned over another state, or does what nobody agreed to;
+        nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
         new = self.parse(text, file)
         if digest is not None and digest != self._digest(text):
             raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
@@ -68,25 +128,66 @@ class InventoryChanges:
         if removed and not allow_remove:
             raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:NAMED])}",
                           hint="say --allow-remove if that is meant")
-        moved = {c.node for c in changes if c.node in new.nodes and "images" in c.fields}
-        self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
+        self._check(changes, new, consent)
+        rolls = [] if consent.at_once else self._moves(changes, new)
+        later = {r.node.id for move in rolls for r in move.records}
         for name in removed:
             self._head.forget(self._store.named(name))
             self._store.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory")
         for change in changes:
             if change.node in new.nodes:
-                self._take(new.nodes[change.node], sorted(change.fields))
+                self._take(new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later)
+        for node in new.nodes.values():
+            self._note(node)
         await self._head.desire.settle()
-        return {"revision": self._store.revision, "changed": [c.node for c in changes]}
+        begun = [await self._begin(move, consent) for move in rolls]
+        return {"revision": self._store.revision, "changed": [c.node for c in changes], "rolls": [
+            {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun]}
 
-    def _take(self, node: Node, fields: Iterable[str]) -> None:
+    def _check(self, changes: list[Change], new: Inventory, consent: Consent) -> None:
+        """Raises Refused for images that nobody agreed to take back, and for those of nodes that a roll has."""
+        backwards = self._taken_back(changes, new)
+        if backwards and not consent.take_back:
+            raise Refused("cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
+                          hint="write the images that run into it, or say --take-back if that is meant")
+        moved = {c.node for c in _of_images(changes, new)}
+        self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
+
+    async def _begin(self, move: Move, consent: Consent) -> Roll:
+        def target(record: Record) -> tuple[WantedImage, ...]:
+            held = {i.name: i for i in record.wanted}
+            return tuple(held.get(name) or self._head.desire.image(name) for name in move.images)
+
+        return await self._head.rolls.start(list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
+                                            said_by(consent.by), inventory=True)
+
+    def _take(self, node: Node, fields: Iterable[str], later: bool) -> None:
+        """Takes a node's entry over; `later` a roll brings its images."""
         record = self._store.find(node.id)
+        images = node.images
         if record is None:
             record = self._head.add(node)
             self._store.event(record, events.INVENTORY_ADDED, "added to the inventory")
         else:
-            record.node, record.planner = node, self._head.table.planner_for(node)
+            images = record.node.images if later else images
+            record.node, record.planner = dataclasses.replace(node, images=images), self._head.table.planner_for(node)
             self._store.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
         self._head.teller.changed(record)
-        self._head.desire.images(record, node.images)
+        self._head.desire.images(record, images)
         self._head.sync.push(record)
+
+    def _note(self, node: Node) -> None:
+        """A node that has the images of the inventory has them from there."""
+        record = self._store.find(node.id)
+        if record is not None and record.node.images == node.images != record.applied:
+            record.applied = node.images
+            self._store.mark(record)
+
+
+def _of_images(changes: Iterable[Change], new: Inventory) -> list[Change]:
+    """The changes of images of nodes that stay, or come."""
+    return [c for c in changes if c.node in new.nodes and "images" in c.fields]
+
+
+def _listed(images: Iterable[str]) -> str:
+    return ", ".join(images) or "no images"

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from layercake.head import events
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.rolls.facts import OnFailure, OnStageFailure, Plan, Roll, parse_amount
+from layercake.head.rolls.facts import REST_STAGE, OnFailure, OnStageFailure, Plan, Roll, parse_amount
+from layercake.head.rolls.module import HEALTH_MAX_S
+from layercake.head.rolls.policy import Wish, moves, plan_for, runs, settings_of
 from layercake.head.state.desire import check_set
 from layercake.head.state.store import Record, WantedImage
 from layercake.kraken.errors import InputError
-
-REST_STAGE = "all"
-"""As the last stage: every node of the range that is in no stage before."""
-HEALTH_MAX_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,29 @@ class RollRequests:
         self._head = head
         self._nodes = nodes
 
+    async def change(self, text: str, image: str, replace: str | None, *, by: str) -> dict[str, Any]:
+        """Wants another image on nodes: at once if few of them run something, else by rolls, one for each policy among them. Raises
+        InputError and Refused; nothing has changed then."""
+        records, desire = self._nodes.select(text), self._head.desire
+        new = desire.image(image)
+        check_replace(records, replace)
+        wishes = [Wish(r, r.node, names_after(r, image, replace)) for r in records if self._differs(r, new, replace)]
+        settings = settings_of(self._head.table.settings)
+        if not moves(wishes, settings):
+            return {**await self.at_once(text, image, replace), "rolls": []}
+        self._head.rolls.refuse(records, "roll")
+        plans: dict[Plan, list[Record]] = {}
+        for wish in wishes:
+            plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
+        begun = [await self._begin(some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
+        return {"nodes": [r.name for r in records], "rolls": [
+            {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun]}
+
+    @staticmethod
+    def _differs(record: Record, new: WantedImage, replace: str | None) -> bool:
+        """Whether a node has yet to want an image as it is now."""
+        return names_after(record, new.name, replace) != record.node.images or new not in record.wanted
+
     async def at_once(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
         records, desire = self._nodes.select(text), self._head.desire
@@ -117,17 +140,29 @@ class RollRequests:
 
     async def start(self, text: str, ask: Ask) -> Roll:
         """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has changed then."""
-        records, wanted = self._nodes.select(text), self._head.desire.image
-        new = wanted(ask.image)
+        records = self._nodes.select(text)
+        self._head.desire.image(ask.image)
         check_replace(records, ask.replace)
-        plan = plan_of(ask)
         stages, names = stages_of(records, ask.stages)
-        held = {new.name: new}
+        plan = self._with_batches(plan_of(ask), records)
+        return await self._begin(records, ask.image, ask.replace, plan, stages, names, ask.by)
+
+    def _with_batches(self, plan: Plan, records: list[Record]) -> Plan:
+        """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get the site's batches."""
+        settings = settings_of(self._head.table.settings)
+        if plan.batch or plan.max_unavailable or plan.canary or sum(map(runs, records)) <= settings.at_once:
+            return plan
+        return msgspec.structs.replace(plan, batch=parse_amount("batch", settings.batch), canary=settings.canary)
+
+    async def _begin(self, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
+                     names: tuple[str, ...], by: str) -> Roll:
+        wanted = self._head.desire.image
+        held = {image: wanted(image)}
 
         def target(record: Record) -> tuple[WantedImage, ...]:
             kept = {i.name: i for i in record.wanted}
-            return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
+            return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, image, replace))
 
         for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
             check_set(images)
-        return await self._head.rolls.start(records, ask.image, target, plan, stages, names, said_by(ask.by))
+        return await self._head.rolls.start(records, image, target, plan, stages, names, said_by(by))

@@ -17,6 +17,8 @@ from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import EventKind, Severity
 
+REST_STAGE = "all"
+"""As the last stage: every node of the range that is in no stage before."""
 STAGE_S = 900.0
 """How long a node may take to stage the new content; a slow link to a large image takes minutes."""
 STAGE_TRIES = 3
@@ -130,7 +132,8 @@ class NodeRoll(msgspec.Struct, frozen=True):
 
 
 class Roll(msgspec.Struct, frozen=True):
-    """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to."""
+    """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to. `inventory`: an inventory that was applied
+    asks for it, and not a person for a while."""
 
     id: int
     by: str
@@ -145,6 +148,7 @@ class Roll(msgspec.Struct, frozen=True):
     batch: int = 0
     reason: str = ""
     ended: float | None = None
+    inventory: bool = False
 
     @property
     def over(self) -> bool:
@@ -226,14 +230,18 @@ def counts(nodes: Mapping[str, NodeRoll]) -> dict[str, int]:
 
 def describe(roll: Roll) -> dict[str, Any]:
     """A roll's parameters and how far it is, JSON-ready, without its nodes one by one."""
-    plan = roll.plan
     return {
         "id": roll.id, "by": roll.by, "at": roll.at, "image": roll.image, "state": roll.state.value, "reason": roll.reason,
         "ended": roll.ended, "batch": roll.batch, "stage": roll.stages[min(roll.stage, len(roll.stages) - 1)],
         "stages": list(roll.stages), "nodes_total": len(roll.nodes), "counts": counts(roll.nodes),
-        "plan": {
-            "batch": plan.batch and str(plan.batch), "max_unavailable": plan.max_unavailable and str(plan.max_unavailable),
-            "canary": plan.canary, "health_timeout_s": plan.health_s, "on_failure": plan.on_failure,
-            "on_stage_failure": plan.on_stage_failure,
-        },
+        "plan": plan_view(roll.plan),
+    }
+
+
+def plan_view(plan: Plan) -> dict[str, Any]:
+    """How a roll goes, JSON-ready."""
+    return {
+        "batch": plan.batch and str(plan.batch), "max_unavailable": plan.max_unavailable and str(plan.max_unavailable),
+        "canary": plan.canary, "health_timeout_s": plan.health_s, "on_failure": plan.on_failure,
+        "on_stage_failure": plan.on_stage_failure,
     }

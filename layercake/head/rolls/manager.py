@@ -15,6 +15,8 @@ from typing import Protocol
 
 import msgspec
 
+from imageapi.spec.container import is_checked
+from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.agents.sync import Sync
@@ -47,9 +49,14 @@ class Gate(Protocol):
         """Whether a node must not begin to switch yet; it counts as BUSY."""
 
 
-def proven(record: Record, image: str) -> bool:
-    """Whether a node has said that an image's health check passes."""
-    return any(c["name"] == image and c["health"] == "healthy" for c in record.containers)
+def proven(record: Record, image: WantedImage) -> bool:
+    """Whether a node has said that an image's health check passes. An agent from before systemd was asked by itself says that the
+    image runs, and nothing of its health; more is not to be had from it."""
+    if not is_checked(image.container):
+        return True
+    unasked = not image.container.get("health")
+    return any(c["name"] == image.name and (c["health"] == HEALTHY or (unasked and c["health"] == "" and c["state"] == "running"))
+               for c in record.containers)
 
 
 def facts_of(
@@ -65,7 +72,7 @@ def facts_of(
         busy=record.value("busy") == "BUSY" or (gate is not None and gate.holds(node)),
         image=record.value("image"), acked=record.acked == record.cfg_revision,
         target=record.wanted == target, before=record.wanted == roll.sets[node.before],
-        unproven=any(i.container.get("health") and not proven(record, i.name) for i in record.wanted),
+        unproven=not all(proven(record, i) for i in record.wanted),
         staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
         quarantine=machine.quarantine.reason if machine.quarantine is not None else "", stopped=stopped,
     )
@@ -223,19 +230,24 @@ class Rolls:
             _forget_health(record, target)
             if not roll.over:
                 self._desire.stage(record, before)  # the way back stays short until the gate is passed
-            self._desire.want(record, target)
+            self._want(roll, record, target)
         elif isinstance(action, Revert):
             if record.wanted != before:
                 names = ", ".join(i.name for i in before) or "none"
                 self._store.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
             _forget_health(record, before)
             self._desire.stage(record, target if action.keep else ())
-            self._desire.want(record, before)
+            self._want(roll, record, before)
         else:
             self._unstage.append(key)
             return []
         self._touch(key)  # a node that is there already shows that by no change
         return [key]
+
+    def _want(self, roll: Roll, record: Record, images: tuple[WantedImage, ...]) -> None:
+        self._desire.want(record, images)
+        if roll.inventory:
+            record.applied = record.node.images
 
     def _let_go(self) -> list[str]:
         """Has some of the nodes that are through let go of what they staged."""
@@ -307,9 +319,10 @@ class Rolls:
 
     async def start(
         self, records: list[Record], image: str, target: Target, plan: Plan, stages: Mapping[str, int], names: tuple[str, ...],
-        by: str,
+        by: str, *, inventory: bool = False,
     ) -> Roll:
-        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id.
+        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id. With
+        `inventory` it carries an inventory out.
 
         Raises Refused if another roll has one of them. The roll is on disk when this returns.
         """
@@ -324,7 +337,7 @@ class Rolls:
             r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(r.running or r.wanted)) for r in records
         }
         images = tuple(images for _, images in sorted(sets.values(), key=lambda pair: pair[0]))
-        roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes)
+        roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes, inventory=inventory)
         self._rolls[roll.id] = roll
         self._save(roll.id)
         self._store.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}",

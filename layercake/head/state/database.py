@@ -42,7 +42,7 @@ def _pack(record: Record) -> Callable[[], str]:
     """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
     session, machine, node, values, care = record.session, record.machine, record.node, record.values(), record.care
     sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
-    staged, numbers = record.staged, {
+    applied, staged, numbers = record.applied, record.staged, {
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
         "acked": record.acked,
     }
@@ -51,7 +51,8 @@ def _pack(record: Record) -> Callable[[], str]:
         return json.dumps({
             "node": node.to_record(), "machine": machine.to_record(), "was": values, **numbers,
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
-            "care": msgspec.to_builtins(care), "session": session and {
+            "applied": applied, "care": msgspec.to_builtins(care),
+            "session": session and {
                 "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
                 "joined": session.joined, "layout": session.layout and session.layout.to_wire(),
             },
@@ -69,7 +70,7 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
                       _layout(json.dumps(s["layout"])) if s.get("layout") else None) if s else None
     record = Record(
         row, node, table.planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
-        stage=images[2], staged=frozenset(data.get("staged", ())),
+        stage=images[2], applied=tuple(data.get("applied", node.images)), staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
         care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),

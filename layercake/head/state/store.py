@@ -69,7 +69,8 @@ class Record:
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
     it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
     its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what
-    the guard minds of it.
+    the guard minds of it. `applied` names the images that an inventory gave it: others than the node's are those of `image roll`
+    since.
     """
 
     row: int
@@ -77,6 +78,7 @@ class Record:
     planner: Planner
     machine: NodeState
     wanted: tuple[WantedImage, ...] = ()
+    applied: tuple[str, ...] = ()
     cfg_revision: int = 1
     dsc_revision: int = 1
     acked: int = 0

@@ -25,12 +25,11 @@ def explain_view(record: Record, now: float, guard: Guard) -> dict[str, Any]:
     steps = [event_view(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
     waits = guard.why(record)
     status, status_text = status_of(record, now, waits)
-    blocked = [f"{record.machine.asked} waits: {waits.text}"] if waits is not None and record.machine.asked else []
     stopped = guard.stopped(record)
-    if stopped and not blocked:
-        blocked = [stopped]
-    view["blocked"] = [*view["blocked"], *blocked]
-    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "trouble": trouble, "boot": steps}
+    blocked = f"{record.machine.asked} waits: {waits.text}" if waits is not None and record.machine.asked else stopped
+    view["blocked"] = [*view["blocked"], *([blocked] if blocked else [])]
+    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": record.unhealthy,
+            "trouble": trouble, "boot": steps}
 
 
 def _when(at: float) -> str:
@@ -42,6 +41,8 @@ def explain_text(view: dict[str, Any]) -> str:
     lines = [f"{view['node']}: {view['status']}" + (f" ({view['status_text']})" if view["status_text"] else "")]
     lines.append("  is:      " + " ".join(f"{k}={v}" for k, v in view["state"].items()))
     lines.append("  wanted:  " + (" ".join(f"{k}={v}" for k, v in view["goal"].items()) or "nothing"))
+    if view["unhealthy"]:
+        lines.append(f"  unwell:  {view['unhealthy']}")
     blocked = view.get("blocked") or []
     for text in [blocked] if isinstance(blocked, str) else blocked:
         lines.append(f"  blocked: {text}")
