@@ -32,6 +32,7 @@ from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.settings import Settings
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
+from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import Node
@@ -78,7 +79,7 @@ class Head:
         certificates = NodeCertificates(data_dir / "pki")
         self.node_link = NodeLink(certificates)
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
-        self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images, images_url,
+        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
                              certificates, self.table)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -154,10 +155,12 @@ class Head:
 
     # -- nodes that come and go
 
-    def add(self, node: Node) -> Record:
+    def add(self, draft: Draft, node: Node) -> Record:
         """Takes a new node in."""
         planner = self.table.planner_for(node)
-        return self.store.add(node, planner, NodeState.fresh(planner.layout.goal({})))
+        record = self.store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
+        draft.add(record)
+        return record
 
     def forget(self, record: Record) -> None:
         """Takes a node out."""

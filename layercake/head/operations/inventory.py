@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from layercake.head import events
 from layercake.head.head import Head
 from layercake.head.state.desire import check_set
+from layercake.head.state.draft import Draft
 from layercake.inventory.diff import diff
 from layercake.inventory.load import load
 from layercake.inventory.schema import Inventory, Node
@@ -61,32 +63,33 @@ class InventoryChanges:
     async def apply(self, text: str, file: str, digest: str | None, allow_remove: bool) -> dict[str, Any]:
         """Makes an inventory the desired state. Raises Refused if it was planned over another state, or removes nodes unasked."""
         new = self.parse(text, file)
-        if digest is not None and digest != self._digest(text):
-            raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
-        changes = diff({r.name: r.node for r in self._store}, new.nodes)
-        removed = [c.node for c in changes if c.node not in new.nodes]
-        if removed and not allow_remove:
-            raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:NAMED])}",
-                          hint="say --allow-remove if that is meant")
-        moved = {c.node for c in changes if c.node in new.nodes and "images" in c.fields}
-        self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
-        for name in removed:
-            self._head.forget(self._store.named(name))
-            self._store.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory")
-        for change in changes:
-            if change.node in new.nodes:
-                self._take(new.nodes[change.node], sorted(change.fields))
-        await self._head.desire.settle()
+        async with self._head.desire.draft() as draft:
+            if digest is not None and digest != self._digest(text):
+                raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
+            changes = diff({r.name: r.node for r in self._store}, new.nodes)
+            removed = [c.node for c in changes if c.node not in new.nodes]
+            if removed and not allow_remove:
+                raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:NAMED])}",
+                              hint="say --allow-remove if that is meant")
+            moved = {c.node for c in changes if c.node in new.nodes and "images" in c.fields}
+            self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
+            for name in removed:
+                draft.remove(self._store.named(name), self._head.forget)
+                draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory")
+            for change in changes:
+                if change.node in new.nodes:
+                    self._take(draft, new.nodes[change.node], sorted(change.fields))
         return {"revision": self._store.revision, "changed": [c.node for c in changes]}
 
-    def _take(self, node: Node, fields: Iterable[str]) -> None:
+    def _take(self, draft: Draft, node: Node, fields: Iterable[str]) -> None:
         record = self._store.find(node.id)
         if record is None:
-            record = self._head.add(node)
-            self._store.event(record, events.INVENTORY_ADDED, "added to the inventory")
+            record = self._head.add(draft, node)
+            draft.event(record, events.INVENTORY_ADDED, "added to the inventory")
         else:
-            record.node, record.planner = node, self._head.table.planner_for(node)
-            self._store.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
-        self._head.teller.changed(record)
-        self._head.desire.images(record, node.images)
-        self._head.sync.push(record)
+            planner = self._head.table.planner_for(node)
+            draft.change(record, lambda record: setattr(record, "planner", planner))
+            draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
+        self._head.desire.images(draft, record, node.images, node=node)
+        draft.after(partial(self._head.teller.changed, record))
+        draft.after(partial(self._head.sync.push, record))

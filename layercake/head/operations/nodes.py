@@ -7,6 +7,7 @@ import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import Any
 
 from imageapi.spec.names import NAME
@@ -40,17 +41,17 @@ class Nodes:
         """Wants nodes up or off. Raises Refused for BUSY nodes that shall go off, unless forced."""
         if state not in ("up", "off"):
             raise InputError(f"cannot set state {state!r}: it is up or off")
-        records = self.select(text)
-        if state == "off":
-            self.refuse_busy(records, force)
-        for record in records:
-            record.node = dataclasses.replace(record.node, state=state)
-            self._store.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
-            self._head.desire.images(record, record.node.images)
-            self._head.sync.push(record)
-            if state == "off" and force:
-                self._head.hands.begin(record, "power-off", 1, FORCED_OFF_S)
-        await self._head.desire.settle()
+        async with self._head.desire.draft() as draft:
+            records = self.select(text)
+            if state == "off":
+                self.refuse_busy(records, force)
+            for record in records:
+                node = dataclasses.replace(record.node, state=state)
+                draft.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
+                self._head.desire.images(draft, record, node.images, node=node)
+                draft.after(partial(self._head.sync.push, record))
+                if state == "off" and force:
+                    draft.after(partial(self._head.hands.begin, record, "power-off", 1, FORCED_OFF_S))
         return [r.name for r in records]
 
     def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
@@ -61,15 +62,16 @@ class Nodes:
 
     async def clear(self, text: str) -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
-        records = self.select(text)
+        async with self._head.desire.draft() as draft:
+            records = self.select(text)
+            for record in records:
+                draft.post(record, Cleared("a person says so"))
         for record in records:
-            self._head.engine.post(record, Cleared("a person says so"))
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
                     await self._head.nodes.ask(record, {"kind": "clear"})
                 except LayercakeError as error:
                     self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
-        await self._head.desire.settle()
         return [r.name for r in records]
 
     # -- inside a node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from layercake.head import events
@@ -101,33 +102,36 @@ class RollRequests:
 
     async def at_once(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
-        records, desire = self._nodes.select(text), self._head.desire
-        desire.image(image)
-        check_replace(records, replace)
-        self._head.rolls.refuse(records, "roll")
-        for names in {names_after(r, image, replace) for r in records}:
-            check_set(desire.image(name) for name in names)
-        for record in records:
-            images = names_after(record, image, replace)
-            self._head.store.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}")
-            desire.images(record, images, anew=True)
-            self._head.sync.push(record)
-        await desire.settle()
+        desire = self._head.desire
+        async with desire.draft() as draft:
+            records = self._nodes.select(text)
+            desire.image(image)
+            check_replace(records, replace)
+            self._head.rolls.refuse(records, "roll")
+            for names in {names_after(r, image, replace) for r in records}:
+                check_set(desire.image(name) for name in names)
+            for record in records:
+                images = names_after(record, image, replace)
+                draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}")
+                desire.images(draft, record, images, anew=True)
+                draft.after(partial(self._head.sync.push, record))
         return {"nodes": [r.name for r in records]}
 
     async def start(self, text: str, ask: Ask) -> Roll:
         """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has changed then."""
-        records, wanted = self._nodes.select(text), self._head.desire.image
-        new = wanted(ask.image)
-        check_replace(records, ask.replace)
-        plan = plan_of(ask)
-        stages, names = stages_of(records, ask.stages)
-        held = {new.name: new}
+        wanted = self._head.desire.image
+        async with self._head.desire.draft(revises=False) as draft:
+            records, new = self._nodes.select(text), wanted(ask.image)
+            check_replace(records, ask.replace)
+            plan = plan_of(ask)
+            stages, names = stages_of(records, ask.stages)
+            held = {new.name: new}
 
-        def target(record: Record) -> tuple[WantedImage, ...]:
-            kept = {i.name: i for i in record.wanted}
-            return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
+            def target(record: Record) -> tuple[WantedImage, ...]:
+                kept = {i.name: i for i in record.wanted}
+                return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, ask.image, ask.replace))
 
-        for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
-            check_set(images)
-        return await self._head.rolls.start(records, ask.image, target, plan, stages, names, said_by(ask.by))
+            for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
+                check_set(images)
+            roll = self._head.rolls.start(draft, records, ask.image, target, plan, stages, names, said_by(ask.by))
+        return roll

@@ -11,9 +11,10 @@ import asyncio
 import base64
 import functools
 import json
+import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from typing import Any
 import msgspec
 
 from layercake.head.hosting.table import Table
+from layercake.head.state.draft import Draft
 from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.kraken.variables import Layout
 
+log = logging.getLogger("layercake.database")
 SCHEMA_VERSION = 1
 SLICE_S = 0.003
 _SCHEMA = """
@@ -92,6 +95,19 @@ async def _put_into_words(changed: list[tuple[int, str, Callable[[], str]]]) -> 
     return rows
 
 
+async def whole(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits work that goes on to its end also when the caller is cancelled meanwhile: what is on disk and what is in memory would
+    differ otherwise."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if (error := task.exception()) is not None:
+            log.error("%s", error)
+        raise
+
+
 class Database:
     """The database file. `flush` is safe to call at any time; flushes never overlap and keep their order."""
 
@@ -135,7 +151,27 @@ class Database:
         Raises OperationFailed if that fails; what was to be written is then kept for the next flush.
         """
         async with self._turn:
-            await self._flush(store)
+            await whole(self._flush(store))
+
+    async def change(self, store: Store, draft: Draft) -> None:
+        """Writes what was prepared, and has it happen when it is on the disk, before anything else is written. Raises
+        OperationFailed if it cannot be written; it does not happen then."""
+        if draft.empty:
+            draft.happen()
+        elif draft.can_wait and not draft.records and not draft.gone:
+            store.documents |= draft.documents
+            draft.happen()
+        else:
+            async with self._turn:
+                await whole(self._change(store, draft))
+
+    async def _change(self, store: Store, draft: Draft) -> None:
+        rows = await _put_into_words([(record.row, record.node.id, _pack(record)) for record in draft.records])
+        texts = {key: encode() for key, encode in draft.documents.items()}
+        await self._in_thread(functools.partial(self._write, rows, draft.gone, [], draft.revision, texts, durable=True))
+        for key in texts:  # an older one is not to be written over it
+            store.documents.pop(key, None)
+        draft.happen()
 
     async def _flush(self, store: Store) -> None:
         if not store.dirty and not store.new_events and not store.documents:
@@ -144,24 +180,31 @@ class Database:
         gone = [i for i in store.dirty if store.find(i) is None]
         events, dirty, store.new_events, store.dirty = store.new_events, store.dirty, [], set()
         documents, store.documents = store.documents, {}
-        texts = {key: encode() for key, encode in documents.items()}
-        rows = await _put_into_words(changed)
-        write = functools.partial(self._write, rows, gone, events, store.revision, texts)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, write)
-        except sqlite3.Error as error:
+            texts = {key: encode() for key, encode in documents.items()}
+            rows = await _put_into_words(changed)
+            await self._in_thread(functools.partial(self._write, rows, gone, events, store.revision, texts))
+        except BaseException:
             store.dirty |= dirty
             store.new_events = events + store.new_events
             store.documents = documents | store.documents
+            raise
+
+    async def _in_thread(self, write: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, write)
+        except sqlite3.Error as error:
             raise OperationFailed(f"cannot write the database: {error}", hint="is the disk full?") from None
 
     def _write(
         self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int,
-        documents: dict[str, bytes],
+        documents: dict[str, bytes], durable: bool = False,
     ) -> None:
+        """Writes all of it or nothing. It survives a kill when this returns; with `durable` a power cut too."""
         db = self._db
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
+        db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", changed)
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])

@@ -150,16 +150,14 @@ class Store:
         except KeyError:
             raise NotFound(f"cannot find node {name!r}: it is not in the inventory", hint="see `layercake node list`") from None
 
-    def add(self, node: Node, planner: Planner, machine: NodeState) -> Record:
-        """A new record for a node."""
+    def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
+        """A new record for a node. It is in the store when it was adopted."""
         record = Record(self._next_row, node, planner, machine, changed_at=self._clock())
         self._next_row += 1
-        self.adopt(record)
-        self.dirty.add(node.id)
         return record
 
     def adopt(self, record: Record) -> None:
-        """Takes a record in, as it was read from the database."""
+        """Takes a record in: one that was read from the database, or one that is in it from now on."""
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
         self._next_row = max(self._next_row, record.row + 1)
