@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,6 +43,12 @@ def serve(data_dir: Path) -> int:
     return run(data_dir)
 
 
+def _database(view: Mapping[str, Any]) -> str:
+    if view["well"]:
+        return "well"
+    return f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events wait to be written"
+
+
 @command()
 def status(app: App) -> Answer:
     """Show how the head, its services and the nodes are."""
@@ -51,6 +59,8 @@ def status(app: App) -> Answer:
         out.line(f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch {answer['epoch']}")
         out.line(f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
                  f"{nodes['quarantined']} quarantined")
+        if "database" in answer:  # a head from before an upgrade does not say
+            out.line(f"database  {_database(answer['database'])}")
         out.line("")
         rows = [[s["name"], s["state"], s["pid"] or "-", s["restarts"], seconds(s["since_s"]), s["health"] or ""]
                 for s in answer["services"]]

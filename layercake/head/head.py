@@ -73,7 +73,7 @@ class Head:
         self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost)
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.clock,
                        self.services.set_health)
-        self.database = Database(data_dir / "layercake.db")
+        self.database = Database(data_dir / "layercake.db", self.clock)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock)
         certificates = NodeCertificates(data_dir / "pki")
@@ -94,7 +94,7 @@ class Head:
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
-        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self.rolls.run())]
+        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self.rolls.run())]
         if image_settings(self.settings).store != "file":
             self._tasks.append(asyncio.create_task(self._check_images()))
         slurm = self.settings.slurm
@@ -147,11 +147,20 @@ class Head:
                     last_scan = time.monotonic()
                     self.sync.scan()
                 self.rolls.tick()
+                self.database.health.look(self.store)
+            except Exception:  # the loop outlives a bug in handling one node
+                log.exception("a periodic task failed")
+
+    async def _flushes(self) -> None:
+        """A loop of its own: the nodes are watched also while the disk lets itself be waited for."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
                 await self.database.flush(self.store)
             except LayercakeError as error:
                 log.error("%s", error)
-            except Exception:  # the loop outlives a bug in handling one node
-                log.exception("a periodic task failed")
+            except Exception:  # what could not be put into words is kept, and the next flush tries again
+                log.exception("a flush of the database failed")
 
     # -- nodes that come and go
 

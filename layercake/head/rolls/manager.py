@@ -24,8 +24,9 @@ from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note,
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
 from layercake.head.state.draft import Draft
+from layercake.head.state.schema import RESTORE_HINT
 from layercake.head.state.store import Record, Store, WantedImage
-from layercake.kraken.errors import LayercakeError, NotFound, Refused
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")
 KEEP = 30
@@ -94,9 +95,13 @@ class Rolls:
     # -- life
 
     def load(self) -> None:
-        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each."""
-        for data in self._database.documents(_PREFIX).values():
-            roll = msgspec.msgpack.decode(data, type=Roll)
+        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each. Raises InputError if one is
+        damaged."""
+        for key, data in self._database.documents(_PREFIX).items():
+            try:
+                roll = msgspec.msgpack.decode(data, type=Roll)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise InputError(f"cannot read {key} in the database: {error}", hint=RESTORE_HINT) from None
             self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
         self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():

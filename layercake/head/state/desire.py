@@ -18,6 +18,7 @@ from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged
+from layercake.kraken.errors import OperationFailed
 
 
 def check_set(images: Iterable[WantedImage]) -> None:
@@ -45,6 +46,9 @@ class Desire:
         """What is put into the draft happens when the block ends, all of it or nothing: it is on disk first. One at a time: what is
         checked inside the block still holds when it happens. An error ends it, and nothing has changed. Raises OperationFailed if
         it cannot be written; then, too, nothing has changed."""
+        if self._database.health.stuck:
+            why = self._database.health.trouble
+            raise OperationFailed(f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`")
         async with self._turn:
             draft = Draft(self._store, self._engine, revises=revises)
             yield draft

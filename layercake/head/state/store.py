@@ -23,6 +23,8 @@ from layercake.kraken.variables import Layout
 
 HISTORY_PER_NODE = 200
 HISTORY_ALL = 5000
+UNWRITTEN = 20_000
+"""How many events wait for a disk that cannot be written; the oldest are lost for it then."""
 SEVERITIES = tuple(str(s) for s in Severity)
 
 
@@ -121,7 +123,8 @@ class Store:
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
         self.dirty: set[str] = set()
-        self.new_events: list[Event] = []
+        self.new_events: deque[Event] = deque()
+        self.lost_events = 0  # that could not wait any longer
         self.documents: dict[str, Callable[[], bytes]] = {}  # to be written, by key; b"" deletes one
         self._next_event = 1
         self._next_row = 1
@@ -197,9 +200,16 @@ class Store:
             record.history.append(event)
         self.events.append(event)
         self.new_events.append(event)
+        self.bound()
         for listener in list(self._listeners):
             listener(event)
         return event
+
+    def bound(self) -> None:
+        """Keeps what waits to be written within bounds."""
+        while len(self.new_events) > UNWRITTEN:
+            self.new_events.popleft()
+            self.lost_events += 1
 
     def load_events(self, events: Iterable[Event]) -> None:
         """Takes events in as they were read from the database, oldest first."""
