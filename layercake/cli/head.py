@@ -1,4 +1,4 @@
-"""`layercake init`, `layercake serve`, `layercake status`: the head itself."""
+"""`layercake init`, `serve`, `status`, `backup`, `restore`: the head itself."""
 
 from __future__ import annotations
 
@@ -41,6 +41,37 @@ def serve(data_dir: Path) -> int:
     from layercake.main import serve as run  # imported here for the reason given in `init`
 
     return run(data_dir)
+
+
+_passphrase_option = click.option(
+    "--passphrase-file", type=click.Path(dir_okay=False, path_type=Path),
+    help="A file with the passphrase. Without it, LAYERCAKE_PASSPHRASE in the environment is taken.")
+
+
+@command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_data_option
+@_passphrase_option
+def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -> Answer:
+    """Write an encrypted backup of the head on this machine; it may be running."""
+    from layercake import backup as backups  # imported here for the reason given in `init`
+
+    names = backups.back_up(data_dir, file, backups.passphrase(passphrase_file))
+    return Answer({"file": str(file), "holds": names}, f"{file}: {len(names)} files of {data_dir}; images are not in it")
+
+
+@command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_data_option
+@_passphrase_option
+@click.option("--replace", is_flag=True, help="Replace what is in the data directory.")
+def restore(app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool) -> Answer:
+    """Put a backup into an empty data directory; no head may be running there."""
+    from layercake import backup as backups  # imported here for the reason given in `init`
+
+    names = backups.restore(file, data_dir, backups.passphrase(passphrase_file), replace=replace)
+    return Answer({"data_dir": str(data_dir), "holds": names},
+                  f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot")
 
 
 def _database(view: Mapping[str, Any]) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
 
 SCHEMA_VERSION = 2
@@ -83,24 +84,40 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("COMMIT")
 
 
-def copy(db: sqlite3.Connection, path: Path) -> None:
-    """A consistent copy of a database that may be in use, as one file, 0600. Raises OSError and sqlite3.Error."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-    with contextlib.closing(sqlite3.connect(path)) as other:
-        db.backup(other)
-        other.execute("PRAGMA journal_mode=DELETE")  # else it is a file that needs another beside it to be read
+def copy(path: Path) -> bytes:
+    """A consistent copy of a database that may be in use: the content of a file of its own. Raises InputError."""
+    if not path.is_file():
+        raise InputError(f"cannot read {path}: there is no such file", hint="is this the head's data directory?")
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+            return _content(db)
+    except sqlite3.Error as error:
+        raise InputError(f"cannot read {path}: {error}", hint=hint_of(error)) from None
+
+
+def _content(db: sqlite3.Connection) -> bytes:
+    with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+        db.backup(memory)
+        data = memory.serialize()
+    # Bytes 18 and 19 say that it is in WAL mode. SQLite opens none such in memory; whoever opens it as a file turns that on again.
+    return data[:18] + b"\1\1" + data[20:]
+
+
+def check_content(content: bytes, path: Path) -> None:
+    """Raises InputError for a database that could not be opened once it is at `path`."""
+    try:
+        with contextlib.closing(sqlite3.connect(":memory:")) as db:
+            db.deserialize(content)
+            check(db, path)
+    except sqlite3.Error as error:
+        raise InputError(f"cannot use the database for {path}: {error}") from None
 
 
 def _keep_copy(db: sqlite3.Connection, path: Path) -> None:
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        copy(db, partial)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except (OSError, sqlite3.Error) as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(f"cannot keep a copy of the database as {path}: {error}", hint="free some space on its disk") from None
+        write_atomic(path, _content(db), durable=True)
+    except OSError as error:
+        raise InputError(f"cannot keep a copy of the database as {path}: {error.strerror}", hint="free some space there") from None
 
 
 def _packed_numbers_go(db: sqlite3.Connection) -> None:
