@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
@@ -11,22 +10,12 @@ import sys
 from pathlib import Path
 
 from layercake.api.server import Api
+from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
 from layercake.kraken.errors import InputError
 
 log = logging.getLogger("layercake")
-
-
-def _lock(data_dir: Path) -> int:
-    """Two heads over one data directory would fight over the nodes: the second is refused."""
-    descriptor = os.open(data_dir / "head.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InputError(f"cannot serve {data_dir}: another head is serving it", hint="see `layercake status`") from None
-    return descriptor
 
 
 async def _serve(data_dir: Path) -> None:
@@ -54,9 +43,9 @@ def serve(data_dir: Path) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     os.umask(0o077)
     head_settings.load(data_dir)
-    lock = _lock(data_dir)
+    held = lock.take(data_dir, "serve")
     try:
         asyncio.run(_serve(data_dir))
     finally:
-        os.close(lock)
+        os.close(held)
     return 0

@@ -1,8 +1,10 @@
-"""`layercake init`, `layercake serve`, `layercake status`: the head itself."""
+"""`layercake init`, `serve`, `status`, `backup`, `restore`: the head itself."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,6 +43,43 @@ def serve(data_dir: Path) -> int:
     return run(data_dir)
 
 
+_passphrase_option = click.option(
+    "--passphrase-file", type=click.Path(dir_okay=False, path_type=Path),
+    help="A file with the passphrase. Without it, LAYERCAKE_PASSPHRASE in the environment is taken.")
+
+
+@command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_data_option
+@_passphrase_option
+def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -> Answer:
+    """Write an encrypted backup of the head on this machine; it may be running."""
+    from layercake import backup as backups  # imported here for the reason given in `init`
+
+    names = backups.back_up(data_dir, file, backups.passphrase(passphrase_file))
+    return Answer({"file": str(file), "holds": names}, f"{file}: {len(names)} files of {data_dir}; images are not in it")
+
+
+@command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_data_option
+@_passphrase_option
+@click.option("--replace", is_flag=True, help="Replace what is in the data directory.")
+def restore(app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool) -> Answer:
+    """Put a backup into an empty data directory; no head may be running there."""
+    from layercake import backup as backups  # imported here for the reason given in `init`
+
+    names = backups.restore(file, data_dir, backups.passphrase(passphrase_file), replace=replace)
+    return Answer({"data_dir": str(data_dir), "holds": names},
+                  f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot")
+
+
+def _database(view: Mapping[str, Any]) -> str:
+    if view["well"]:
+        return "well"
+    return f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events wait to be written"
+
+
 @command()
 def status(app: App) -> Answer:
     """Show how the head, its services and the nodes are."""
@@ -57,6 +96,8 @@ def status(app: App) -> Answer:
         for outage in guard["outages"]:
             out.line(f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} "
                      "nodes are silent; nothing is done to them")
+        if "database" in answer:  # a head from before an upgrade does not say
+            out.line(f"database  {_database(answer['database'])}")
         out.line("")
         rows = [[s["name"], s["state"], s["pid"] or "-", s["restarts"], seconds(s["since_s"]), s["health"] or ""]
                 for s in answer["services"]]

@@ -23,7 +23,7 @@ _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
 COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
     "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
-    "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard",
+    "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "backup": "head", "restore": "head",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 
@@ -34,7 +34,8 @@ Environment:
   LAYERCAKE_URL         the head over the network, https://HOST:8443
   LAYERCAKE_TOKEN_FILE  a file with the token for it
   LAYERCAKE_CA          the head's CA certificate, to check it by
-  LAYERCAKE_DATA        the head's data directory, for init and serve; /var/lib/layercake if not set
+  LAYERCAKE_DATA        the head's data directory, for init, serve, backup and restore; /var/lib/layercake if not set
+  LAYERCAKE_PASSPHRASE  what backups are encrypted with, if no --passphrase-file is given
 
 \b
 Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem.

@@ -10,6 +10,10 @@ _D, _I, _W, _E = Severity.DEBUG, Severity.INFO, Severity.WARNING, Severity.ERROR
 HEAD_STARTED = EventKind("head.started", _I, "The head has started.")
 HEAD_STOPPED = EventKind("head.stopped", _I, "The head is stopping; no node is touched by that.")
 
+DATABASE_UNWELL = EventKind("database.unwell", _E,
+    "The database cannot be written, or takes long: what is seen is kept in memory, changes that cannot be written are refused.")
+DATABASE_WELL = EventKind("database.well", _I, "The database is written again as it should be.")
+
 INVENTORY_ADDED = EventKind("inventory.added", _I, "The node is new in the inventory.")
 INVENTORY_CHANGED = EventKind("inventory.changed", _I,
     "The node's entry in the inventory has changed; the text names the fields.")
@@ -91,4 +95,5 @@ EVENTS: tuple[EventKind, ...] = (
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,
     ROLL_ROLLING_BACK, ROLL_DONE, ROLL_FAILED, ROLL_ABORTED, ROLL_SKIPPED, ROLL_NODE_FAILED, SLURM_DRAINED, SLURM_RESUMED,
     SLURM_UNWELL, SLURM_WELL,
+    DATABASE_UNWELL, DATABASE_WELL,
 )

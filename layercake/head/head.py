@@ -37,6 +37,7 @@ from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.settings import Settings
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
+from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import Node
@@ -81,12 +82,12 @@ class Head:
         self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.clock,
                        self.services.set_health)
-        self.database = Database(data_dir / "layercake.db")
+        self.database = Database(data_dir / "layercake.db", self.clock)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock)
         self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
-        self.nodes = NodeApi(self.store, self.engine, self.joining, self.sync, self.database, settings, self.images, images_url,
+        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
                              certificates, self.table)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -101,7 +102,7 @@ class Head:
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
-        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self.rolls.run())]
+        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self.rolls.run())]
         if image_settings(self.settings).store != "file":
             self._tasks.append(asyncio.create_task(self._check_images()))
         slurm = self.settings.slurm
@@ -159,18 +160,29 @@ class Head:
                     self.sync.scan()
                     self.guard.look()
                 self.rolls.tick()
-                await self.database.flush(self.store)
-            except LayercakeError as error:
-                log.error("%s", error)
+                self.database.health.look(self.store)
             except Exception:  # the loop outlives a bug in handling one node
                 log.exception("a periodic task failed")
 
+    async def _flushes(self) -> None:
+        """A loop of its own: the nodes are watched also while the disk lets itself be waited for."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.database.flush(self.store)
+            except LayercakeError as error:
+                log.error("%s", error)
+            except Exception:  # what could not be put into words is kept, and the next flush tries again
+                log.exception("a flush of the database failed")
+
     # -- nodes that come and go
 
-    def add(self, node: Node) -> Record:
+    def add(self, draft: Draft, node: Node) -> Record:
         """Takes a new node in."""
         planner = self.table.planner_for(node)
-        return self.store.add(node, planner, NodeState.fresh(planner.layout.goal({})))
+        record = self.store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
+        draft.add(record)
+        return record
 
     def forget(self, record: Record) -> None:
         """Takes a node out."""

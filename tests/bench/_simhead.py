@@ -31,19 +31,22 @@ from layercake.kraken.converge import Discovered
 ADDRESS = "10.97.0.1"
 
 
-def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
+async def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
     """The nodes, their sessions, and the file that tells the agents of them."""
-    agents = []
-    for number in range(count):
-        name = f"s{number:05d}"
-        mac = f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
-        ip = f"10.98.{number // 250}.{number % 250 + 1}"
-        record = head.add(head.table.node({"id": node_id(name), "name": name, "macs": [mac], "ip": ip, "images": [image.name]}))
-        head.desire.want(record, (image,))
+    agents, records = [], []
+    async with head.desire.draft() as draft:
+        for number in range(count):
+            name = f"s{number:05d}"
+            mac = f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
+            ip = f"10.98.{number // 250}.{number % 250 + 1}"
+            node = head.table.node({"id": node_id(name), "name": name, "macs": [mac], "ip": ip, "images": [image.name]})
+            records.append(head.add(draft, node))
+            head.desire.want(draft, records[-1], (image,))
+    for number, record in enumerate(records):
         record.session = Session(number + 1, number.to_bytes(32, "big"), "boot-1", head.clock())
         head.engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed in bulk"))
         key = base64.b64encode(record.session.key).decode()
-        agents.append({"name": name, "node": record.node.id, "session": number + 1, "key": key})
+        agents.append({"name": record.name, "node": record.node.id, "session": number + 1, "key": key})
     layout = head.table.default_planner.layout.to_wire()
     path.write_text(json.dumps({"epoch": head.store.epoch, "layout": layout, "agents": agents}))
 
@@ -63,7 +66,7 @@ async def serve(directory: Path, count: int) -> None:
         await operations.images.add(file, name, {"systemd": False})
     image = head.images.get("one")
     partial = directory / ".agents.json"
-    install(head, count, WantedImage(image.name, image.digest, image.size, image.container.to_wire()), partial)
+    await install(head, count, WantedImage(image.name, image.digest, image.size, image.container.to_wire()), partial)
     await head.database.flush(head.store)
     await api.start()
     partial.replace(directory / "agents.json")

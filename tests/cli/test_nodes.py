@@ -24,6 +24,7 @@ def full(head: CannedApi) -> CannedApi:
         "GET /v1/status": (200, {
             "version": "0.1.0", "epoch": 5, "uptime_s": 90.0, "nodes": {"total": 2, "converged": 1, "working": 1, "quarantined": 0},
             "guard": {"frozen": None, "outages": [], "waiting": 0, "silent": 0},
+            "database": {"well": True, "trouble": "", "since_s": None, "waiting": 0},
             "services": [{"name": "pxe", "state": "running", "pid": 42, "restarts": 0, "health": "running", "since_s": 80.0}]}),
         "GET /v1/nodes/n0": (200, {"node": node_view("n0"), "history": [event(i, f"event {i}") for i in range(1, 31)]}),
         "GET /v1/nodes/n0/explain": (200, {"explanation": {"node": "n0"}, "text": "n0: working\n  is: power=ON"}),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import socket
+import time
+import uuid
 
 import pytest
 
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Kind
+from minos.agent.bond.sync import NewEpoch, SyncCodec, Wanted
 from tests.support.world import World
 
 
@@ -116,3 +119,27 @@ async def test_defect_5_a_change_of_desired_state_is_sent_at_once(world: World) 
     with pytest.raises(socket.timeout):
         world.client.settimeout(0.05)
         world.client.recv(2048)
+
+
+@pytest.mark.parametrize("step_s", [-600, 600, -20 * 365 * 86400, 20 * 365 * 86400])
+async def test_nodes_hear_of_changes_whatever_the_heads_clock_does(
+    world: World, monkeypatch: pytest.MonkeyPatch, step_s: int,
+) -> None:
+    """The agent's own codec hears the head before and after the system's time was set, and after a restart of the head."""
+    session = world.attach("n0")
+    node = world.node("n0").node.id
+    agent = SyncCodec(uuid.UUID(node).bytes, session.number, session.key, world.head.store.epoch, b"lay1")
+    real, offset = time.time_ns, 0
+    monkeypatch.setattr(time, "time_ns", lambda: real() + offset)
+    world.send(world.hello("n0"))
+    assert agent.receive(world.client.recv(2048)) == Wanted(world.node("n0").cfg_revision)
+    offset = step_s * 1_000_000_000
+    await world.ops.nodes.set_state("n0", "off", False)
+    assert agent.receive(world.client.recv(2048)) == Wanted(world.node("n0").cfg_revision)
+    offset = 0
+    await world.restart()
+    hello = agent.hello(world.sequence + 1, revision=1, changes=1, mask=0, state=0)
+    world.send(hello)
+    assert agent.receive(world.client.recv(2048)) == NewEpoch(world.head.store.epoch)
+    world.send(world.hello("n0"))
+    assert agent.receive(world.client.recv(2048)) == Wanted(world.node("n0").cfg_revision)

@@ -57,7 +57,7 @@ class Joining:
         self._windows.pop(record.node.id, None)
 
     def claim(self, record: Record, token: str, boot_id: str) -> Session:
-        """Trades a token for a new session. Raises Refused with the reason, and records it."""
+        """The new session that a token is good for, until it is spent. Raises Refused with the reason, and records it."""
         window = self._windows.get(record.node.id)
         why = None
         if window is None or (not window.used and window.until < self._clock()):
@@ -69,6 +69,10 @@ class Joining:
         if why is not None:
             self._store.event(record, events.JOIN_REFUSED, f"a join was refused: {why.value}", data={"boot_id": boot_id})
             raise Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
-        assert window is not None  # noqa: S101 - a refusal above covers it; for the type checker
-        window.used = True
         return Session(secrets.randbits(63), secrets.token_bytes(32), boot_id, self._clock(), record.planner.layout)
+
+    def spend(self, record: Record) -> None:
+        """The token of a node's window is used: its session is on disk."""
+        window = self._windows.get(record.node.id)
+        if window is not None:
+            window.used = True

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,9 +23,8 @@ from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Sync
 from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
-from layercake.head.state.database import Database
-from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store
+from layercake.head.state.desire import Desire
+from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.events import Bearing
@@ -41,16 +41,15 @@ class NodeApi:
     """The /node/v1 routes, and the requests that are waiting for a node's answer."""
 
     def __init__(
-        self, store: Store, engine: Engine, joining: Joining, sync: Sync, database: Database, settings: Settings,
+        self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
         images: ImageStore, images_url: str, certificates: NodeCertificates, table: Table,
     ) -> None:
         self._table = table
         self._images_url = images_url
         self._store = store
-        self._engine = engine
+        self._desire = desire
         self._joining = joining
         self._sync = sync
-        self._database = database
         self._settings = settings
         self._images = images
         self._certificates = certificates
@@ -97,19 +96,18 @@ class NodeApi:
         claim = {k: body.get(k) if isinstance(body, dict) else None for k in fields}
         if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
             raise Refused("cannot join: the claim is not well-formed")
-        record = self._store.find(str(claim["node"]))
-        if record is None:
-            self._store.event(None, events.JOIN_REFUSED, f"a join from {request.remote} was refused: no such node")
-            raise Refused("cannot join: no such node")
-        session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
-        self._sync.forget(record)
-        record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
-        record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
-        facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
-        self._store.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
-        self._engine.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
-        self._store.mark(record)
-        await self._database.flush(self._store)
+        async with self._desire.draft(revises=False) as draft:
+            record = self._store.find(str(claim["node"]))
+            if record is None:
+                self._store.event(None, events.JOIN_REFUSED, f"a join from {request.remote} was refused: no such node")
+                raise Refused("cannot join: no such node")
+            session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
+            draft.after(partial(self._joining.spend, record))
+            draft.after(partial(self._sync.forget, record))
+            draft.change(record, partial(_begin_session, session))
+            facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
+            draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
+            draft.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
         timers = self._settings.sync
         return web.json_response({
             "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
@@ -174,6 +172,12 @@ class NodeApi:
         if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():
             future.set_result(body)
         return _json({"taken": future is not None})
+
+
+def _begin_session(session: Session, record: Record) -> None:
+    """The node has been booted: what was heard of it before counts no more."""
+    record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
+    record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
 
 
 def _json(value: Any) -> web.Response:

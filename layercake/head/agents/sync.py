@@ -9,8 +9,8 @@ and is lost if it does not answer within `probe_s`.
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -57,6 +57,7 @@ class Sync:
         self._server = DatagramServer(self._take, at_once=_DRAIN,
                                       failed=lambda error: log.warning("cannot read the sync socket: %s", error))
         self._guards: dict[int, ReplayGuard] = {}
+        self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
         self.counters: Counter[str] = Counter()
 
@@ -185,7 +186,7 @@ class Sync:
         goal, layout = record.machine.goal, record.planner.layout
         datagram = Datagram(
             kind=kind, node=uuid.UUID(record.node.id).bytes, session=record.session.number, epoch=self._store.epoch,
-            sequence=time.time_ns() if sequence is None else sequence, cfg_revision=record.cfg_revision,
+            sequence=next(self._numbers) if sequence is None else sequence, cfg_revision=record.cfg_revision,
             dsc_revision=0 if probe else record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
         )
         try:

@@ -6,6 +6,7 @@ import enum
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 PAST_KEPT = 20
 """How many past maintenances of a node are kept."""
@@ -51,6 +52,14 @@ class Care(msgspec.Struct, frozen=True):
     maintenance: Stop | None = None
     past: tuple[Stop, ...] = ()
     order: Order | None = None
+
+
+def ended(care: Care, by: str, now: float) -> Care:
+    """The care once its maintenance is over: that goes to its past."""
+    if care.maintenance is None:
+        return care
+    over = replace(care.maintenance, ended=now, ended_by=by)
+    return replace(care, maintenance=None, past=(*care.past, over)[-PAST_KEPT:])
 
 
 class Why(enum.Enum):

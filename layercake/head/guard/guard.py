@@ -8,7 +8,7 @@ every second, and the reason is shown by `node explain`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,15 +17,17 @@ import msgspec
 from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.guard import outage
-from layercake.head.guard.facts import PAST_KEPT, Stop, Verdict, Why
+from layercake.head.guard.facts import Stop, Verdict, Why, ended
 from layercake.head.guard.outage import SITE, Outage
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.guard.witness import Findings, Witnesses
 from layercake.head.inventory import Wishes
+from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Permitted
+from layercake.kraken.errors import Refused
 
 FRESH_S = 15.0
 """How long what witnesses said counts."""
@@ -320,38 +322,24 @@ class Guard:
         for record in self._store:
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
-                self.end_maintenance(record, "its time")
+                record.care = ended(record.care, "its time", now)
+                self._store.event(record, events.MAINTENANCE_ENDED, f"its time is over: {stop.reason}")
+                self._store.mark(record)
 
     # -- what people say
 
-    def set_freeze(self, stop: Stop | None) -> None:
-        """Freezes the site, or ends that. The caller has it written."""
-        self.freeze = stop
-        self._store.documents[_DOCUMENT] = lambda: b"" if self.freeze is None else msgspec.json.encode(self.freeze)
+    def set_freeze(self, draft: Draft, stop: Stop | None) -> None:
+        """Freezes the site, or ends that."""
+        draft.documents[_DOCUMENT] = lambda: b"" if stop is None else msgspec.json.encode(stop)
+        draft.after(lambda: setattr(self, "freeze", stop))
 
-    def end_maintenance(self, record: Record, by: str) -> None:
-        """Ends a node's maintenance; it goes to its history."""
-        stop = record.care.maintenance
-        if stop is None:
-            return
-        over = replace(stop, ended=self._clock(), ended_by=by)
-        record.care = replace(record.care, maintenance=None, past=(*record.care.past, over)[-PAST_KEPT:])
-        self._store.event(record, events.MAINTENANCE_ENDED, f"by {by}, after {when(stop.since, self._clock())}: {stop.reason}")
-        self._store.mark(record)
-
-    def end_outage(self, domain: str, by: str) -> bool:
-        """A person knows better: what is still silent in a domain is treated now. Whether there was an outage."""
-        found = self.outages.pop(domain, None)
-        if found is None:
-            return False
-        for key in found.silent:
-            record = self._store.find(key)
-            if record is not None:
-                record.care = replace(record.care, released=True)
-                self._store.mark(record)
-        self._store.event(None, events.OUTAGE_OVER, f"{found.where}: ended by {by}; {len(found.silent)} nodes are silent",
-                          data={"domain": domain, "nodes": len(found.silent)})
-        return True
+    def refuse_frozen(self, records: Iterable[Record], what: str) -> None:
+        """Raises Refused if one of the nodes is frozen, or all of the site is."""
+        frozen = [r for r in records if (self.freeze or r.care.freeze) is not None]
+        if frozen:
+            more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
+            names = ", ".join(r.name for r in frozen[:10])
+            raise Refused(f"cannot {what} {names}{more}: {self.stopped(frozen[0])}", hint="`layercake thaw` ends a freeze")
 
     # -- what is shown
 

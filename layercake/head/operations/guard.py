@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from layercake.head import events
-from layercake.head.guard.facts import Stop
+from layercake.head.guard.facts import Order, Stop, ended
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.rolls import said_by
+from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record
+from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, NotFound, Refused
+from layercake.kraken.events import EventKind
 
 REASON = 300
 LONGEST_S = 366 * 86400.0
@@ -43,15 +47,13 @@ class Care:
         why = reason_of(reason, "freeze")
         stop = Stop(why, said_by(by), self._head.clock())
         if not text:
-            self._guard.set_freeze(stop)
-            self._store.event(None, events.FROZEN, f"the site, by {stop.by}: {why}")
-            await self._head.desire.settle()
-            return []
-        records = self._nodes.select(text)
-        for record in records:
-            record.care = replace(record.care, freeze=stop)
-            self._store.event(record, events.FROZEN, f"by {stop.by}: {why}")
-        return await self._done(records)
+            return await self._site(stop, events.FROZEN, f"the site, by {stop.by}: {why}")
+        async with self._head.desire.draft() as draft:
+            records = self._nodes.select(text)
+            for record in records:
+                self._mind(draft, record, freeze=stop)
+                draft.event(record, events.FROZEN, f"by {stop.by}: {why}")
+        return self._looked_at(records)
 
     async def thaw(self, text: str, by: str) -> list[str]:
         """Ends a freeze: of nodes, or without a range that of the site. Raises Refused if there is none."""
@@ -59,19 +61,23 @@ class Care:
         if not text:
             if self._guard.freeze is None:
                 raise Refused("cannot thaw the site: it is not frozen", hint="name the nodes; see `layercake status`")
-            self._guard.set_freeze(None)
-            self._store.event(None, events.THAWED, f"the site, by {who}")
-            await self._head.desire.settle()
-            return []
-        if self._guard.freeze is not None:
-            raise Refused("cannot thaw some nodes: the whole site is frozen", hint="`layercake thaw` without a range ends that")
-        records = [r for r in self._nodes.select(text) if r.care.freeze is not None]
-        if not records:
-            raise Refused(f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`")
-        for record in records:
-            record.care = replace(record.care, freeze=None)
-            self._store.event(record, events.THAWED, f"by {who}")
-        return await self._done(records)
+            return await self._site(None, events.THAWED, f"the site, by {who}")
+        async with self._head.desire.draft() as draft:
+            if self._guard.freeze is not None:
+                raise Refused("cannot thaw some nodes: the whole site is frozen", hint="`layercake thaw` without a range ends that")
+            records = [r for r in self._nodes.select(text) if r.care.freeze is not None]
+            if not records:
+                raise Refused(f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`")
+            for record in records:
+                self._mind(draft, record, freeze=None)
+                draft.event(record, events.THAWED, f"by {who}")
+        return self._looked_at(records)
+
+    async def _site(self, stop: Stop | None, kind: EventKind, text: str) -> list[str]:
+        async with self._head.desire.draft() as draft:
+            self._guard.set_freeze(draft, stop)
+            draft.event(None, kind, text)
+        return self._looked_at(())
 
     # -- maintenance
 
@@ -80,25 +86,31 @@ class Care:
         why = reason_of(reason, "begin a maintenance")
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
             raise InputError(f"cannot begin a maintenance of {seconds} seconds: it is a time above 0, a year at most")
-        records, now = self._nodes.select(text), self._head.clock()
-        already = [r.name for r in records if r.care.maintenance is not None]
-        if already:
-            raise Refused(f"cannot begin a maintenance of {', '.join(already[:10])}: there is one already",
-                          hint="`layercake node maintenance end` ends it")
+        now = self._head.clock()
         stop = Stop(why, said_by(by), now, None if seconds is None else now + seconds)
-        for record in records:
-            record.care = replace(record.care, maintenance=stop)
-            self._store.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
-        return await self._done(records)
+        async with self._head.desire.draft() as draft:
+            records = self._nodes.select(text)
+            already = [r.name for r in records if r.care.maintenance is not None]
+            if already:
+                raise Refused(f"cannot begin a maintenance of {', '.join(already[:10])}: there is one already",
+                              hint="`layercake node maintenance end` ends it")
+            for record in records:
+                self._mind(draft, record, maintenance=stop)
+                draft.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
+        return self._looked_at(records)
 
     async def end(self, text: str, by: str) -> list[str]:
         """Ends the maintenance of nodes. Raises Refused if none of them has one."""
-        records = [r for r in self._nodes.select(text) if r.care.maintenance is not None]
-        if not records:
-            raise Refused(f"cannot end the maintenance of {text[:80]}: there is none", hint="see `layercake node maintenance list`")
-        for record in records:
-            self._guard.end_maintenance(record, said_by(by))
-        return await self._done(records)
+        who, now = said_by(by), self._head.clock()
+        async with self._head.desire.draft() as draft:
+            records = [r for r in self._nodes.select(text) if r.care.maintenance is not None]
+            if not records:
+                raise Refused(f"cannot end the maintenance of {text[:80]}: there is none",
+                              hint="see `layercake node maintenance list`")
+            for record in records:
+                draft.change(record, lambda record: setattr(record, "care", ended(record.care, who, now)))
+                draft.event(record, events.MAINTENANCE_ENDED, f"by {who}")
+        return self._looked_at(records)
 
     def maintenances(self, text: str) -> list[dict[str, Any]]:
         """The maintenances of nodes, newest first: those that go on, and those that are over."""
@@ -111,40 +123,58 @@ class Care:
 
     async def take(self, text: str, by: str) -> list[str]:
         """Machines that were found running are ours from now on: they are started anew, whatever runs there."""
-        records = self._nodes.select(text)
-        self._nodes.refuse_frozen(records, "take")
-        ours = [r.name for r in records if r.care.ours]
-        if ours:
-            raise Refused(f"cannot take {', '.join(ours[:10])}: ours already", hint="`layercake power cycle` starts a node anew")
-        for record in records:
-            self._head.take(record, said_by(by))
-        return await self._done(records)
+        who = said_by(by)
+        async with self._head.desire.draft() as draft:
+            records = self._nodes.select(text)
+            self._guard.refuse_frozen(records, "take")
+            ours = [r.name for r in records if r.care.ours]
+            if ours:
+                raise Refused(f"cannot take {', '.join(ours[:10])}: ours already",
+                              hint="`layercake power cycle` starts a node anew")
+            for record in records:
+                draft.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
+                draft.post(record, Cleared(f"{who} takes it"))
+                if record.value("power") == "OFF":
+                    self._mind(draft, record, ours=True)
+                else:
+                    self._nodes.order(draft, record, Order("cycle", force=True, by=who, at=self._head.clock()))
+        return self._looked_at(records)
 
     async def release(self, text: str, by: str) -> list[str]:
         """Silent nodes may be started anew, though the inventory, their last word or a witness speaks against it."""
-        records = self._nodes.select(text)
-        self._nodes.refuse_frozen(records, "treat")
-        well = [r.name for r in records if r.value("run") == "SYNC"]
-        if well:
-            raise Refused(f"cannot treat {', '.join(well[:10])}: in sync", hint="`layercake power cycle` starts a node anew")
-        for record in records:
-            record.care = replace(record.care, released=True)
-            self._store.event(record, events.REMEDY_RELEASED, f"by {said_by(by)}")
-        return await self._done(records)
+        who = said_by(by)
+        async with self._head.desire.draft() as draft:
+            records = self._nodes.select(text)
+            self._guard.refuse_frozen(records, "treat")
+            well = [r.name for r in records if r.value("run") == "SYNC"]
+            if well:
+                raise Refused(f"cannot treat {', '.join(well[:10])}: in sync", hint="`layercake power cycle` starts a node anew")
+            for record in records:
+                self._mind(draft, record, released=True)
+                draft.event(record, events.REMEDY_RELEASED, f"by {who}")
+        return self._looked_at(records)
 
     async def end_outage(self, domain: str, by: str) -> None:
         """What is still silent in a domain ("" is the site) is treated from now on. Raises NotFound if there is no outage."""
-        if not self._guard.end_outage(domain, said_by(by)):
-            where = f"domain {domain[:80]}" if domain else "the site"
-            raise NotFound(f"cannot end the outage of {where}: there is none", hint="see `layercake status`")
-        await self._head.desire.settle()
+        who = said_by(by)
+        async with self._head.desire.draft() as draft:
+            found = self._guard.outages.get(domain)
+            if found is None:
+                where = f"domain {domain[:80]}" if domain else "the site"
+                raise NotFound(f"cannot end the outage of {where}: there is none", hint="see `layercake status`")
+            records = [r for key in found.silent if (r := self._store.find(key)) is not None]
+            for record in records:
+                self._mind(draft, record, released=True)
+            draft.after(partial(self._guard.outages.pop, domain, None))
+            draft.event(None, events.OUTAGE_OVER, f"{found.where}: ended by {who}; {len(records)} nodes are silent",
+                        data={"domain": domain, "nodes": len(records)})
+        self._looked_at(records)
 
-    async def _done(self, records: Iterable[Record]) -> list[str]:
-        """Has it written, and looked at."""
-        names = []
-        for record in records:
-            names.append(record.name)
-            self._store.mark(record)
-        await self._head.desire.settle()
+    def _mind(self, draft: Draft, record: Record, **changes: Any) -> None:
+        draft.change(record, lambda record: setattr(record, "care", replace(record.care, **changes)))
+
+    def _looked_at(self, records: Iterable[Record]) -> list[str]:
+        """What waited may go on, or has to wait."""
         self._guard.look()
-        return names
+        self._head.rolls.look(r.node.id for r in records)
+        return [r.name for r in records]

@@ -5,10 +5,10 @@ Other images for many running nodes are rolls (rolls/policy.py); all else that a
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from layercake.head import events
@@ -17,6 +17,7 @@ from layercake.head.operations.rolls import said_by
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.head.state.desire import check_set
+from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record, WantedImage
 from layercake.inventory.changes import Change
 from layercake.inventory.diff import diff
@@ -121,67 +122,68 @@ class InventoryChanges:
         """Makes an inventory the desired state. Raises Refused if it was planned over another state, or does what nobody agreed to;
         nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
         new = self.parse(text, file)
-        if digest is not None and digest != self._digest(text):
-            raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
-        changes = diff({r.name: r.node for r in self._store}, new.nodes)
-        removed = [c.node for c in changes if c.node not in new.nodes]
-        if removed and not allow_remove:
-            raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:NAMED])}",
-                          hint="say --allow-remove if that is meant")
-        self._check(changes, new, consent)
-        rolls = [] if consent.at_once else self._moves(changes, new)
-        later = {r.node.id for move in rolls for r in move.records}
-        for name in removed:
-            self._head.forget(self._store.named(name))
-            self._store.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory")
-        for change in changes:
-            if change.node in new.nodes:
-                self._take(new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later)
-        for node in new.nodes.values():
-            self._note(node)
-        await self._head.desire.settle()
-        begun = [await self._begin(move, consent) for move in rolls]
+        rolls: list[Roll] = []
+        async with self._head.desire.draft() as draft:
+            if digest is not None and digest != self._digest(text):
+                raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
+            changes = diff({r.name: r.node for r in self._store}, new.nodes)
+            removed = [c.node for c in changes if c.node not in new.nodes]
+            if removed and not allow_remove:
+                raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:NAMED])}",
+                              hint="say --allow-remove if that is meant")
+            self._check(changes, new, consent)
+            found = [] if consent.at_once else self._moves(changes, new)
+            later = {r.node.id for move in found for r in move.records}
+            for name in removed:
+                draft.remove(self._store.named(name), self._head.forget)
+                draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory")
+            for change in changes:
+                if change.node in new.nodes:
+                    self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later)
+            for node in new.nodes.values():
+                self._note(draft, node, later)
+            rolls = [self._begin(draft, move, consent) for move in found]
         return {"revision": self._store.revision, "changed": [c.node for c in changes], "rolls": [
-            {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun]}
+            {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls]}
 
     def _check(self, changes: list[Change], new: Inventory, consent: Consent) -> None:
-        """Raises Refused for images that nobody agreed to take back, and for those of nodes that a roll has."""
+        """Raises Refused for images that nobody agreed to take back, for those of nodes that a roll has, and for frozen nodes."""
         backwards = self._taken_back(changes, new)
         if backwards and not consent.take_back:
             raise Refused("cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
                           hint="write the images that run into it, or say --take-back if that is meant")
         moved = {c.node for c in _of_images(changes, new)}
         self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
+        touched = {c.node for c in changes}
+        self._head.guard.refuse_frozen([r for r in self._store if r.name in touched], "change")
 
-    async def _begin(self, move: Move, consent: Consent) -> Roll:
+    def _begin(self, draft: Draft, move: Move, consent: Consent) -> Roll:
         def target(record: Record) -> tuple[WantedImage, ...]:
             held = {i.name: i for i in record.wanted}
             return tuple(held.get(name) or self._head.desire.image(name) for name in move.images)
 
-        return await self._head.rolls.start(list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
-                                            said_by(consent.by), inventory=True)
+        return self._head.rolls.start(draft, list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
+                                      said_by(consent.by), inventory=True)
 
-    def _take(self, node: Node, fields: Iterable[str], later: bool) -> None:
+    def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool) -> None:
         """Takes a node's entry over; `later` a roll brings its images."""
         record = self._store.find(node.id)
         images = node.images
         if record is None:
-            record = self._head.add(node)
-            self._store.event(record, events.INVENTORY_ADDED, "added to the inventory")
+            record = self._head.add(draft, node)
+            draft.event(record, events.INVENTORY_ADDED, "added to the inventory")
         else:
             images = record.node.images if later else images
-            record.node, record.planner = dataclasses.replace(node, images=images), self._head.table.planner_for(node)
-            self._store.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
-        self._head.teller.changed(record)
-        self._head.desire.images(record, images)
-        self._head.sync.push(record)
+            draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
+        self._head.desire.images(draft, record, images, node=node)
+        draft.after(partial(self._head.teller.changed, record))
+        draft.after(partial(self._head.sync.push, record))
 
-    def _note(self, node: Node) -> None:
+    def _note(self, draft: Draft, node: Node, later: Collection[str]) -> None:
         """A node that has the images of the inventory has them from there."""
         record = self._store.find(node.id)
-        if record is not None and record.node.images == node.images != record.applied:
-            record.applied = node.images
-            self._store.mark(record)
+        if record is not None and record.applied != node.images and node.id not in later:
+            draft.change(record, lambda record: setattr(record, "applied", node.images))
 
 
 def _of_images(changes: Iterable[Change], new: Inventory) -> list[Change]:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from imageapi.spec.names import NAME
 from layercake.head import events
 from layercake.head.guard.facts import Order
 from layercake.head.head import Head
+from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import groups_of
@@ -42,19 +44,25 @@ class Nodes:
         """Wants nodes up or off. Raises Refused for BUSY nodes that shall go off, unless forced."""
         if state not in ("up", "off"):
             raise InputError(f"cannot set state {state!r}: it is up or off")
-        records = self.select(text)
-        if state == "off":
-            self.refuse_busy(records, force)
-        self.refuse_frozen(records, f"want {state}")
-        for record in records:
-            record.node = dataclasses.replace(record.node, state=state)
-            forced = state == "off" and force and record.value("power") != "OFF"
-            order = Order("off", force=True, by="a person", at=self._head.clock()) if forced else None
-            record.care = replace(record.care, ours=True, order=order)
-            self._store.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
-            self._head.want_again(record)
-        await self._head.desire.settle()
+        async with self._head.desire.draft() as draft:
+            records = self.select(text)
+            if state == "off":
+                self.refuse_busy(records, force)
+            self._head.guard.refuse_frozen(records, f"want {state}")
+            for record in records:
+                node = dataclasses.replace(record.node, state=state)
+                forced = state == "off" and force and record.value("power") != "OFF"
+                order = Order("off", force=True, by="a person", at=self._head.clock()) if forced else None
+                draft.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
+                care = partial(replace, ours=True, order=order)
+                self._head.desire.images(draft, record, node.images, node=node, care=care)
+                draft.after(partial(self._head.sync.push, record))
         return [r.name for r in records]
+
+    def order(self, draft: Draft, record: Record, order: Order) -> None:
+        """Has the engine do what a person ordered of a node's power."""
+        self._head.desire.want(draft, record, record.wanted, care=partial(replace, ours=True, order=order))
+        draft.after(partial(self._head.sync.push, record))
 
     def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
         """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""
@@ -62,27 +70,18 @@ class Nodes:
         if busy and not force:
             raise Refused(f"cannot stop {', '.join(busy[:10])}: BUSY", hint="wait until they are free, or use --force")
 
-    def refuse_frozen(self, records: Iterable[Record], what: str) -> None:
-        """Raises Refused if one of the nodes is frozen, or all of the site is."""
-        freeze = self._head.guard.freeze
-        frozen = [r.name for r in records if (freeze or r.care.freeze) is not None]
-        if frozen:
-            more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
-            said = freeze or self._store.named(frozen[0]).care.freeze
-            why = f"frozen by {said.by}: {said.reason}" if said is not None else "frozen"
-            raise Refused(f"cannot {what} {', '.join(frozen[:10])}{more}: {why}", hint="`layercake thaw` ends a freeze")
-
     async def clear(self, text: str) -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
-        records = self.select(text)
+        async with self._head.desire.draft() as draft:
+            records = self.select(text)
+            for record in records:
+                draft.post(record, Cleared("a person says so"))
         for record in records:
-            self._head.engine.post(record, Cleared("a person says so"))
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
                     await self._head.nodes.ask(record, {"kind": "clear"})
                 except LayercakeError as error:
                     self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
-        await self._head.desire.settle()
         return [r.name for r in records]
 
     # -- inside a node

@@ -27,19 +27,19 @@ class Power:
     async def cycle(self, text: str, force: bool) -> list[str]:
         """Power-cycles nodes: the engine stops their images, switches them off, and boots them anew. Forced, it stops nothing
         first."""
-        records = self._nodes.select(text)
-        self._nodes.refuse_busy(records, force)
-        off = [r.name for r in records if r.node.state == "off"]
-        if off:
-            raise Refused(f"cannot cycle {', '.join(off[:10])}: wanted off", hint="use `layercake power on`")
-        self._nodes.refuse_frozen(records, "cycle")
-        for record in records:
-            self._head.store.event(record, events.POWER_CYCLE, "a person asked for a power cycle" + (", by force" if force else ""))
-            if record.value("power") == "OFF":
-                self._head.engine.post(record, Cleared("a person asked for a power cycle"))
-            else:
-                self._head.order(record, Order("cycle", force=force, by="a person", at=self._head.clock()))
-        await self._head.desire.settle()
+        async with self._head.desire.draft() as draft:
+            records = self._nodes.select(text)
+            self._nodes.refuse_busy(records, force)
+            self._head.guard.refuse_frozen(records, "cycle")
+            off = [r.name for r in records if r.node.state == "off"]
+            if off:
+                raise Refused(f"cannot cycle {', '.join(off[:10])}: wanted off", hint="use `layercake power on`")
+            asked = "a person asked for a power cycle" + (", by force" if force else "")
+            for record in records:
+                draft.event(record, events.POWER_CYCLE, asked)
+                draft.post(record, Cleared(asked))
+                if record.value("power") != "OFF":
+                    self._nodes.order(draft, record, Order("cycle", force=force, by="a person", at=self._head.clock()))
         return [r.name for r in records]
 
     async def status(self, text: str) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from layercake.head.rolls.facts import REST_STAGE, OnFailure, OnStageFailure, Pl
 from layercake.head.rolls.module import HEALTH_MAX_S
 from layercake.head.rolls.policy import Wish, moves, plan_for, runs, settings_of
 from layercake.head.state.desire import check_set
+from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record, WantedImage
 from layercake.kraken.errors import InputError
 
@@ -102,18 +104,20 @@ class RollRequests:
     async def change(self, text: str, image: str, replace: str | None, *, by: str) -> dict[str, Any]:
         """Wants another image on nodes: at once if few of them run something, else by rolls, one for each policy among them. Raises
         InputError and Refused; nothing has changed then."""
-        records, desire = self._nodes.select(text), self._head.desire
-        new = desire.image(image)
-        check_replace(records, replace)
-        wishes = [Wish(r, r.node, names_after(r, image, replace)) for r in records if self._differs(r, new, replace)]
-        settings = settings_of(self._head.table.settings)
-        if not moves(wishes, settings):
+        desire, settings = self._head.desire, settings_of(self._head.table.settings)
+        async with desire.draft(revises=False) as draft:
+            records, new = self._nodes.select(text), desire.image(image)
+            check_replace(records, replace)
+            wishes = [Wish(r, r.node, names_after(r, image, replace)) for r in records if self._differs(r, new, replace)]
+            many = bool(moves(wishes, settings))
+            plans: dict[Plan, list[Record]] = {}
+            if many:
+                self._head.rolls.refuse(records, "roll")
+                for wish in wishes:
+                    plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
+            begun = [self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
+        if not many:
             return {**await self.at_once(text, image, replace), "rolls": []}
-        self._head.rolls.refuse(records, "roll")
-        plans: dict[Plan, list[Record]] = {}
-        for wish in wishes:
-            plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
-        begun = [await self._begin(some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
         return {"nodes": [r.name for r in records], "rolls": [
             {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun]}
 
@@ -124,28 +128,31 @@ class RollRequests:
 
     async def at_once(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
-        records, desire = self._nodes.select(text), self._head.desire
-        desire.image(image)
-        check_replace(records, replace)
-        self._head.rolls.refuse(records, "roll")
-        for names in {names_after(r, image, replace) for r in records}:
-            check_set(desire.image(name) for name in names)
-        for record in records:
-            images = names_after(record, image, replace)
-            self._head.store.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}")
-            desire.images(record, images, anew=True)
-            self._head.sync.push(record)
-        await desire.settle()
+        desire = self._head.desire
+        async with desire.draft() as draft:
+            records = self._nodes.select(text)
+            desire.image(image)
+            check_replace(records, replace)
+            self._head.rolls.refuse(records, "roll")
+            self._head.guard.refuse_frozen(records, "roll")
+            for names in {names_after(r, image, replace) for r in records}:
+                check_set(desire.image(name) for name in names)
+            for record in records:
+                images = names_after(record, image, replace)
+                draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}")
+                desire.images(draft, record, images, anew=True)
+                draft.after(partial(self._head.sync.push, record))
         return {"nodes": [r.name for r in records]}
 
     async def start(self, text: str, ask: Ask) -> Roll:
         """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has changed then."""
-        records = self._nodes.select(text)
-        self._head.desire.image(ask.image)
-        check_replace(records, ask.replace)
-        stages, names = stages_of(records, ask.stages)
-        plan = self._with_batches(plan_of(ask), records)
-        return await self._begin(records, ask.image, ask.replace, plan, stages, names, ask.by)
+        async with self._head.desire.draft(revises=False) as draft:
+            records = self._nodes.select(text)
+            self._head.desire.image(ask.image)
+            check_replace(records, ask.replace)
+            stages, names = stages_of(records, ask.stages)
+            plan = self._with_batches(plan_of(ask), records)
+            return self._begin(draft, records, ask.image, ask.replace, plan, stages, names, ask.by)
 
     def _with_batches(self, plan: Plan, records: list[Record]) -> Plan:
         """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get the site's batches."""
@@ -154,8 +161,8 @@ class RollRequests:
             return plan
         return msgspec.structs.replace(plan, batch=parse_amount("batch", settings.batch), canary=settings.canary)
 
-    async def _begin(self, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
-                     names: tuple[str, ...], by: str) -> Roll:
+    def _begin(self, draft: Draft, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
+               names: tuple[str, ...], by: str) -> Roll:
         wanted = self._head.desire.image
         held = {image: wanted(image)}
 
@@ -165,4 +172,5 @@ class RollRequests:
 
         for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
             check_set(images)
-        return await self._head.rolls.start(records, image, target, plan, stages, names, said_by(by))
+        self._head.guard.refuse_frozen(records, "roll")
+        return self._head.rolls.start(draft, records, image, target, plan, stages, names, said_by(by))

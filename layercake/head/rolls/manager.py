@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -24,8 +25,10 @@ from layercake.head.rolls import decide
 from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note, Plan, Revert, Roll, Stage, Switch
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
+from layercake.head.state.draft import Draft
+from layercake.head.state.schema import RESTORE_HINT
 from layercake.head.state.store import Record, Store, WantedImage
-from layercake.kraken.errors import LayercakeError, NotFound, Refused
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")
 KEEP = 30
@@ -102,9 +105,13 @@ class Rolls:
     # -- life
 
     def load(self) -> None:
-        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each."""
-        for data in self._database.documents(_PREFIX).values():
-            roll = msgspec.msgpack.decode(data, type=Roll)
+        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each. Raises InputError if one is
+        damaged."""
+        for key, data in self._database.documents(_PREFIX).items():
+            try:
+                roll = msgspec.msgpack.decode(data, type=Roll)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise InputError(f"cannot read {key} in the database: {error}", hint=RESTORE_HINT) from None
             self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
         self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():
@@ -159,24 +166,36 @@ class Rolls:
             self._wake.clear()
             touched, self._touched = self._touched, set()
             due, self._due = self._due, False
-            now, told = self._clock(), list[str]()
-            for roll in self.active():
-                keys = [k for k in touched if k in roll.nodes]
-                if keys or due:
-                    facts = {}
-                    for key in keys:
-                        facts[key] = facts_of(self._store.find(key), roll, roll.nodes[key], now, self.gate,
-                                               self._stopped_of(key))
-                        await self._breathe()
-                    told += await self._carry_out(roll, *decide.step(roll, facts, now))
-            if due:
-                told += self._let_go()
+            told = list[str]()
+            try:
+                async with self._desire.draft(revises=False) as draft:
+                    told = await self._decide(draft, touched, due)
+                    draft.can_wait = True
+                if due:
+                    async with self._desire.draft(revises=False) as draft:
+                        told += self._let_go(draft)
+            except BaseException:  # none of it has happened: all of it is looked at again
+                self._touched |= touched
+                self._due |= due
+                self._wake.set()
+                raise
             self._worked += time.perf_counter() - self._since
             await self._tell(told)
 
-    def _stopped_of(self, key: str) -> str:
-        record = self._store.find(key)
-        return self.stopped(record) if record is not None else ""
+    async def _decide(self, draft: Draft, touched: Iterable[str], due: bool) -> list[str]:
+        """What the rolls make of the nodes that were touched; the nodes that have to be told."""
+        now, told = self._clock(), list[str]()
+        for roll in self.active():
+            keys = [k for k in touched if k in roll.nodes]
+            if keys or due:
+                facts = {}
+                for key in keys:
+                    record = self._store.find(key)
+                    stopped = self.stopped(record) if record is not None else ""
+                    facts[key] = facts_of(record, roll, roll.nodes[key], now, self.gate, stopped)
+                    await self._breathe()
+                told += await self._carry_out(draft, roll, *decide.step(roll, facts, now))
+        return told
 
     async def _breathe(self) -> None:
         """Lets the rest of the head go on, when a slice of time has been used up."""
@@ -188,8 +207,6 @@ class Rolls:
 
     async def _tell(self, told: Iterable[str]) -> None:
         nodes = [record for key in dict.fromkeys(told) if (record := self._store.find(key)) is not None]
-        if nodes:
-            await self._database.flush(self._store)
         for number, record in enumerate(nodes, 1):
             self._sync.push(record)
             if number % PUSH_AT_ONCE == 0:
@@ -197,82 +214,82 @@ class Rolls:
 
     # -- carrying out
 
-    async def _carry_out(self, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
+    async def _carry_out(self, draft: Draft, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
         """Puts down what a step decided; returns the nodes that have to be told."""
         told = []
         if roll is not old:
-            self._rolls[roll.id] = roll
-            self._save(roll.id)
+            self._put(draft, roll)
         for action in actions:
             record = self._store.find(action.node) if action.node else None
             if isinstance(action, Note):
-                self._store.event(record, action.kind, action.text, severity=action.severity, data={"roll": roll.id})
+                draft.event(record, action.kind, action.text, severity=action.severity, data={"roll": roll.id})
             elif record is not None:
-                told += self._act(roll, record, action)
+                told += self._act(draft, roll, record, action)
             await self._breathe()
         if roll.over:
-            for key in roll.nodes:
-                if self._of.get(key) == roll.id:
-                    del self._of[key]
-            self._forget_old()
+            draft.after(partial(self._over, roll))
         return told
 
-    def _act(self, roll: Roll, record: Record, action: Action) -> list[str]:
+    def _over(self, roll: Roll) -> None:
+        for key in roll.nodes:
+            if self._of.get(key) == roll.id:
+                del self._of[key]
+        self._forget_old()
+
+    def _act(self, draft: Draft, roll: Roll, record: Record, action: Action) -> list[str]:
         """One action on one node; returns it if it has to be told now."""
         key = record.node.id
         node = roll.nodes[key]
         target, before = roll.sets[node.target], roll.sets[node.before]
         if isinstance(action, Stage):
-            self._desire.stage(record, target)
+            self._desire.stage(draft, record, target)
         elif isinstance(action, Switch):
             names = ", ".join(i.name for i in target)
-            self._store.event(record, events.IMAGE_ROLL, f"rolling to {names}", data={"roll": roll.id})
-            _forget_health(record, target)
+            draft.event(record, events.IMAGE_ROLL, f"rolling to {names}", data={"roll": roll.id})
+            draft.change(record, partial(_forget_health, target))
             if not roll.over:
-                self._desire.stage(record, before)  # the way back stays short until the gate is passed
-            self._want(roll, record, target)
+                self._desire.stage(draft, record, before)  # the way back stays short until the gate is passed
+            self._want(draft, roll, record, target)
         elif isinstance(action, Revert):
             if record.wanted != before:
                 names = ", ".join(i.name for i in before) or "none"
-                self._store.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
-            _forget_health(record, before)
-            self._desire.stage(record, target if action.keep else ())
-            self._want(roll, record, before)
+                draft.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
+            draft.change(record, partial(_forget_health, before))
+            self._desire.stage(draft, record, target if action.keep else ())
+            self._want(draft, roll, record, before)
         else:
-            self._unstage.append(key)
+            draft.after(partial(self._unstage.append, key))
             return []
-        self._touch(key)  # a node that is there already shows that by no change
+        draft.after(partial(self._touch, key))  # a node that is there already shows that by no change
         return [key]
 
-    def _want(self, roll: Roll, record: Record, images: tuple[WantedImage, ...]) -> None:
-        self._desire.want(record, images)
+    def _want(self, draft: Draft, roll: Roll, record: Record, images: tuple[WantedImage, ...]) -> None:
+        self._desire.want(draft, record, images)
         if roll.inventory:
-            record.applied = record.node.images
+            draft.change(record, lambda record: setattr(record, "applied", record.node.images))
 
-    def _let_go(self) -> list[str]:
+    def _let_go(self, draft: Draft) -> list[str]:
         """Has some of the nodes that are through let go of what they staged."""
-        some, self._unstage = self._unstage[:UNSTAGE_AT_ONCE], self._unstage[UNSTAGE_AT_ONCE:]
         found = []
-        for key in some:
+        for key in self._unstage[:UNSTAGE_AT_ONCE]:
             record = self._store.find(key)
             roll = self._rolls.get(self._of.get(key, 0))
             if record is not None and record.stage and (roll is None or roll.nodes[key].state in ENDED):
-                self._desire.stage(record, ())
+                self._desire.stage(draft, record, ())
                 found.append(key)
+        draft.after(partial(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE)))
         return found
 
-    def _save(self, number: int) -> None:
-        def encode() -> bytes:
-            roll = self._rolls.get(number)
-            return b"" if roll is None else msgspec.msgpack.encode(roll)
-
-        self._store.documents[f"{_PREFIX}{number}"] = encode
+    def _put(self, draft: Draft, roll: Roll) -> None:
+        """The roll is so."""
+        draft.documents[f"{_PREFIX}{roll.id}"] = partial(msgspec.msgpack.encode, roll)
+        draft.after(partial(self._rolls.__setitem__, roll.id, roll))
 
     def _forget_old(self) -> None:
         over = [number for number, roll in self._rolls.items() if roll.over]
         for number in over[:-KEEP]:
             del self._rolls[number]
-            self._save(number)
+            self._store.documents[f"{_PREFIX}{number}"] = bytes
 
     # -- what people ask for
 
@@ -317,14 +334,14 @@ class Rolls:
         """The names of those images, with a roll that needs each."""
         return {i.name: roll.id for roll in self.active() for images in roll.sets for i in images}
 
-    async def start(
-        self, records: list[Record], image: str, target: Target, plan: Plan, stages: Mapping[str, int], names: tuple[str, ...],
-        by: str, *, inventory: bool = False,
+    def start(
+        self, draft: Draft, records: list[Record], image: str, target: Target, plan: Plan, stages: Mapping[str, int],
+        names: tuple[str, ...], by: str, *, inventory: bool = False,
     ) -> Roll:
         """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id. With
         `inventory` it carries an inventory out.
 
-        Raises Refused if another roll has one of them. The roll is on disk when this returns.
+        Raises Refused if another roll has one of them. The roll begins when the draft is on disk.
         """
         self.refuse(records, "roll")
         sets: dict[str, tuple[int, tuple[WantedImage, ...]]] = {}
@@ -337,13 +354,11 @@ class Rolls:
             r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(r.running or r.wanted)) for r in records
         }
         images = tuple(images for _, images in sorted(sets.values(), key=lambda pair: pair[0]))
-        roll = Roll(self.number(), by, self._clock(), image, plan, names, images, nodes, inventory=inventory)
-        self._rolls[roll.id] = roll
-        self._save(roll.id)
-        self._store.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}",
-                          data={"roll": roll.id})
-        self._take(roll)
-        await self._database.flush(self._store)
+        number = self.number() + sum(key.startswith(_PREFIX) for key in draft.documents)  # several may begin together
+        roll = Roll(number, by, self._clock(), image, plan, names, images, nodes, inventory=inventory)
+        self._put(draft, roll)
+        draft.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}", data={"roll": roll.id})
+        draft.after(partial(self._take, roll))
         return roll
 
     async def order(self, number: int, what: str, by: str) -> Roll:
@@ -352,16 +367,16 @@ class Rolls:
         async with self._turn:
             self._since = time.perf_counter()
             roll = self.get(number)
-            told = await self._carry_out(roll, *orders[what](roll, by, self._clock()))
+            async with self._desire.draft(revises=False) as draft:
+                told = await self._carry_out(draft, roll, *orders[what](roll, by, self._clock()))
             if self.active():
                 self._due = True
                 self._wake.set()
             await self._tell(told)
-            await self._database.flush(self._store)
             return self._rolls[number]
 
 
-def _forget_health(record: Record, images: tuple[WantedImage, ...]) -> None:
+def _forget_health(images: tuple[WantedImage, ...], record: Record) -> None:
     """What was said of other images' health says nothing of these."""
     if record.wanted != images:
         record.unhealthy, record.containers = "", ()

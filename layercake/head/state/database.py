@@ -11,31 +11,32 @@ import asyncio
 import base64
 import functools
 import json
+import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from layercake.base.clock import Clock
 from layercake.head.guard.facts import Care
 from layercake.head.hosting.table import Table
+from layercake.head.state.draft import Draft
+from layercake.head.state.health import Health
+from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
 from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.kraken.variables import Layout
 
-SCHEMA_VERSION = 1
+log = logging.getLogger("layercake.database")
 SLICE_S = 0.003
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS nodes (row INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, data TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS documents (key TEXT PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
-"""
 _KEPT_EVENTS = 200_000
+_PACKED: Mapping[str, Any] = {"state": 0, "goal": (0, 0), "assumed": 0}
 
 
 def _pack(record: Record) -> Callable[[], str]:
@@ -49,7 +50,7 @@ def _pack(record: Record) -> Callable[[], str]:
 
     def text() -> str:
         return json.dumps({
-            "node": node.to_record(), "machine": machine.to_record(), "was": values, **numbers,
+            "node": node.to_record(), "machine": _by_name(machine), "was": values, **numbers,
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
             "applied": applied, "care": msgspec.to_builtins(care),
             "session": session and {
@@ -61,6 +62,12 @@ def _pack(record: Record) -> Callable[[], str]:
     return text
 
 
+def _by_name(machine: NodeState) -> dict[str, Any]:
+    """What is kept of a node's place in the state graph. Packed numbers mean nothing to a head with other variables: what was
+    discovered is kept by name ("was"), and the goal is made anew of what is wanted."""
+    return {name: value for name, value in machine.to_record().items() if name not in _PACKED}
+
+
 def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     data: dict[str, Any] = json.loads(text)
     node = table.node(data["node"])
@@ -69,8 +76,9 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"],
                       _layout(json.dumps(s["layout"])) if s.get("layout") else None) if s else None
     record = Record(
-        row, node, table.planner_for(node), NodeState.from_record(data["machine"]), wanted=images[0], running=images[1],
-        stage=images[2], applied=tuple(data.get("applied", node.images)), staged=frozenset(data.get("staged", ())),
+        row, node, table.planner_for(node), NodeState.from_record({**_PACKED, **data["machine"]}),
+        wanted=images[0], running=images[1], stage=images[2], applied=tuple(data.get("applied", node.images)),
+        staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
         care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),
@@ -95,24 +103,44 @@ async def _put_into_words(changed: list[tuple[int, str, Callable[[], str]]]) -> 
     return rows
 
 
-class Database:
-    """The database file. `flush` is safe to call at any time; flushes never overlap and keep their order."""
+async def whole(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits work that goes on to its end also when the caller is cancelled meanwhile: what is on disk and what is in memory would
+    differ otherwise."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if (error := task.exception()) is not None:
+            log.error("%s", error)
+        raise
 
-    def __init__(self, path: Path) -> None:
-        path.touch(mode=0o600)
-        path.chmod(0o600)
+
+class Database:
+    """The database file. `flush` is safe to call at any time; writes never overlap and keep their order.
+
+    Raises InputError for a file that cannot be used: it is damaged, or of a newer version.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.health = Health(clock)
+        self._path = path
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
-        version = self._db.execute("SELECT value FROM meta WHERE key='schema'").fetchone()
-        if version is None:
-            self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
-        elif int(version[0]) > SCHEMA_VERSION:
-            raise InputError(f"cannot open {path}: it was written by a newer Layercake (schema {version[0]})")
+        self._db = open_database(path)
 
     def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
-        """Fills the store. Returns, by node id, the discovered values of the time of writing: hints, no longer facts."""
+        """Fills the store. Returns, by node id, the discovered values of the time of writing: hints, no longer facts. Raises
+        InputError if the database is damaged."""
+        try:
+            return self._load(store, table)
+        except sqlite3.Error as error:
+            raise InputError(f"cannot read {self._path}: {error}", hint=hint_of(error)) from None
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise InputError(f"cannot read {self._path}: it is damaged: {why}", hint=RESTORE_HINT) from None
+
+    def _load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         was: dict[str, dict[str, str]] = {}
         for row, text in self._db.execute("SELECT row, data FROM nodes ORDER BY row"):
             record, values = _unpack(row, text, table)
@@ -138,33 +166,68 @@ class Database:
         Raises OperationFailed if that fails; what was to be written is then kept for the next flush.
         """
         async with self._turn:
-            await self._flush(store)
+            await whole(self._flush(store))
+
+    async def change(self, store: Store, draft: Draft) -> None:
+        """Writes what was prepared, and has it happen when it is on the disk, before anything else is written. Raises
+        OperationFailed if it cannot be written; it does not happen then."""
+        if draft.empty:
+            draft.happen()
+        elif draft.can_wait and not draft.records and not draft.gone:
+            store.documents |= draft.documents
+            draft.happen()
+        else:
+            async with self._turn:
+                await whole(self._change(store, draft))
+
+    async def _change(self, store: Store, draft: Draft) -> None:
+        rows = await _put_into_words([(record.row, record.node.id, _pack(record)) for record in draft.records])
+        texts = {key: encode() for key, encode in draft.documents.items()}
+        write = functools.partial(self._write, rows, draft.gone, [], draft.revision, texts, durable=True)
+        await self._in_thread(store, write)
+        for key in texts:  # an older one is not to be written over it
+            store.documents.pop(key, None)
+        draft.happen()
 
     async def _flush(self, store: Store) -> None:
-        if not store.dirty and not store.new_events and not store.documents:
-            return
+        if not (store.dirty or store.new_events or store.documents or self.health.trouble):
+            return  # in trouble, it is tried all the same: nobody else would find out that it is over
         changed = [(record.row, record.node.id, _pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
         gone = [i for i in store.dirty if store.find(i) is None]
-        events, dirty, store.new_events, store.dirty = store.new_events, store.dirty, [], set()
+        events, dirty, store.new_events, store.dirty = list(store.new_events), store.dirty, deque(), set()
         documents, store.documents = store.documents, {}
-        texts = {key: encode() for key, encode in documents.items()}
-        rows = await _put_into_words(changed)
-        write = functools.partial(self._write, rows, gone, events, store.revision, texts)
+        try:
+            texts = {key: encode() for key, encode in documents.items()}
+            rows = await _put_into_words(changed)
+            await self._in_thread(store, functools.partial(self._write, rows, gone, events, store.revision, texts))
+        except BaseException:
+            store.dirty |= dirty
+            store.new_events.extendleft(reversed(events))
+            store.bound()
+            store.documents = documents | store.documents
+            raise
+
+    async def _in_thread(self, store: Store, write: Callable[[], None]) -> None:
+        self.health.begins()
+        trouble = ""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, write)
         except sqlite3.Error as error:
-            store.dirty |= dirty
-            store.new_events = events + store.new_events
-            store.documents = documents | store.documents
-            raise OperationFailed(f"cannot write the database: {error}", hint="is the disk full?") from None
+            failed = OperationFailed(f"cannot write the database: {error}", hint=hint_of(error))
+            trouble = str(failed)
+            raise failed from None
+        finally:
+            self.health.ends(store, trouble)
 
     def _write(
         self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int,
-        documents: dict[str, bytes],
+        documents: dict[str, bytes], durable: bool = False,
     ) -> None:
+        """Writes all of it or nothing. It survives a kill when this returns; with `durable` a power cut too."""
         db = self._db
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
+        db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", changed)
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
@@ -180,7 +243,10 @@ class Database:
         db.execute("COMMIT")
 
     async def close(self, store: Store) -> None:
-        """Writes what is left and closes the file."""
-        await self.flush(store)
+        """Writes what is left and closes the file. What cannot be written is lost, and the log says so."""
+        try:
+            await self.flush(store)
+        except OperationFailed as error:
+            log.error("%s; %d events and %d nodes as they were seen last are lost", error, len(store.new_events), len(store.dirty))
         self._thread.shutdown(wait=True)
         self._db.close()

@@ -1,22 +1,38 @@
-"""What is wanted of nodes, and how that is put down: the one place where a desired state or image set changes."""
+"""What is wanted of nodes, and how that is put down: the one place where a desired state or image set changes.
+
+What is accepted is on disk before it is acted on; what cannot be written did not happen (draft.py).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from imageapi.spec.order import start_order
+from layercake.head.guard.facts import Care
 from layercake.head.hosting.table import Table
 from layercake.head.state.database import Database
+from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
+from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged
-from layercake.kraken.variables import Goal
+from layercake.kraken.errors import OperationFailed
 
 
 def check_set(images: Iterable[WantedImage]) -> None:
     """Raises InputError if the images could never be started together: a dependency that is missing, or a circle."""
     start_order({image.name: image.container.get("depends") or () for image in images})
+
+
+Mend = Callable[[Care], Care]
+
+
+def same(care: Care) -> Care:
+    """Nothing changes."""
+    return care
 
 
 class Desire:
@@ -27,47 +43,70 @@ class Desire:
         self._engine = engine
         self._database = database
         self._table = table
+        self._turn = asyncio.Lock()
         self.image = find
 
     def goal_values(self, state: str, images: Iterable[object]) -> dict[str, str]:
         """{variable: value} that is wanted of a node in a desired state, with these images."""
         return self._table.goal_values(state, empty=not tuple(images))
 
-    def images(self, record: Record, names: Iterable[str], *, anew: bool = False) -> None:
-        """Wants images by their names. One that was wanted before keeps its content, also if its name points to other content by
-        now: only a roll, with `anew`, moves a node to that. The caller has the node told (Sync.push)."""
-        held = {} if anew else {i.name: i for i in record.wanted}
-        self.want(record, tuple(held.get(name) or self.image(name) for name in names))
+    @contextlib.asynccontextmanager
+    async def draft(self, *, revises: bool = True) -> AsyncIterator[Draft]:
+        """What is put into the draft happens when the block ends, all of it or nothing: it is on disk first. One at a time: what is
+        checked inside the block still holds when it happens. An error ends it, and nothing has changed. Raises OperationFailed if
+        it cannot be written; then, too, nothing has changed."""
+        if self._database.health.stuck:
+            why = self._database.health.trouble
+            raise OperationFailed(f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`")
+        async with self._turn:
+            draft = Draft(self._store, self._engine, revises=revises)
+            yield draft
+            await self._database.change(self._store, draft)
 
-    def want(self, record: Record, images: tuple[WantedImage, ...]) -> None:
-        """Wants an image set of a node and lets the engine know. The caller has the node told."""
-        fresh, record.wanted = images != record.wanted, images
-        names = tuple(i.name for i in images)
-        if record.node.images != names:
-            record.node = dataclasses.replace(record.node, images=names)
-        record.cfg_revision += 1
-        self._store.mark(record)
-        self._engine.post(record, DesiredChanged(self._goal(record), fresh))
+    def images(self, draft: Draft, record: Record, names: Iterable[str], *, node: Node | None = None, anew: bool = False,
+               care: Mend = same) -> None:
+        """Wants images by their names, and the node to be as `node` says. One that was wanted before keeps its content, also if its
+        name points to other content by now: only a roll, with `anew`, moves a node to that. The caller has the node told."""
+        held = {} if anew else {i.name: i for i in record.wanted}
+        self.want(draft, record, tuple(held.get(name) or self.image(name) for name in names), node=node, care=care)
 
     def again(self, record: Record) -> None:
-        """What is ordered of a node's power has changed: its goal and its planner follow. The caller has the node told."""
+        """What was ordered of a node's power is over: its goal and its planner follow. The caller has the node told."""
         order = record.care.order
         record.planner = self._table.planner_for(record.node, forced=order is not None and order.force)
         record.cfg_revision += 1
         self._store.mark(record)
-        self._engine.post(record, DesiredChanged(self._goal(record)))
+        goal = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
+        self._engine.post(record, DesiredChanged(goal))
 
-    def _goal(self, record: Record) -> Goal:
-        return record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
+    def want(self, draft: Draft, record: Record, images: tuple[WantedImage, ...], *, node: Node | None = None,
+             care: Mend = same) -> None:
+        """Wants an image set of a node, and the node to be as `node` says, and lets the engine know. `care`: what becomes of what
+        the guard minds of it, orders of its power above all. The caller has the node told (Sync.push)."""
+        fresh, names = images != record.wanted, tuple(i.name for i in images)
+        wanted = dataclasses.replace(node or record.node, images=names)
 
-    def stage(self, record: Record, images: tuple[WantedImage, ...]) -> None:
+        order = care(record.care).order
+        planner = self._table.planner_for(wanted, forced=order is not None and order.force)
+
+        def put(record: Record) -> None:
+            record.node, record.wanted, record.planner, record.care = wanted, images, planner, care(record.care)
+            record.cfg_revision += 1
+
+        draft.change(record, put)
+        goal = planner.layout.goal(self.goal_values(wanted.state if order is None else "off", images))
+        draft.post(record, DesiredChanged(goal, fresh))
+
+    def stage(self, draft: Draft, record: Record, images: tuple[WantedImage, ...]) -> None:
         """Wants a node to have images ready, beside what it runs. What it said it has ready of other ones counts no more."""
-        record.stage, record.stage_error = images, ""
-        record.staged = record.staged & {i.digest for i in images}
-        record.cfg_revision += 1
-        self._store.mark(record)
+        def put(record: Record) -> None:
+            record.stage, record.stage_error = images, ""
+            record.staged = record.staged & {i.digest for i in images}
+            record.cfg_revision += 1
+
+        draft.change(record, put)
 
     async def settle(self) -> None:
-        """Returns when all changes are on disk. Raises OperationFailed."""
+        """Returns when all that the engine did is on disk. Raises OperationFailed."""
         self._store.revision += 1
         await self._database.flush(self._store)

@@ -79,6 +79,10 @@ class Engine:
         finally:
             self._draining = False
 
+    def foresee(self, record: Record, event: Event) -> None:
+        """Puts down in a record, which is nobody's, what the event would make of it; nothing is started, told or remembered."""
+        record.machine, _ = converge.step(record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter)
+
     def discover(self, record: Record, values: Mapping[str, str], why: str) -> None:
         """Posts a discovery, unless it says nothing new and nothing waits for it."""
         known = record.values()

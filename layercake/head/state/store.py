@@ -24,6 +24,8 @@ from layercake.kraken.variables import Layout
 
 HISTORY_PER_NODE = 200
 HISTORY_ALL = 5000
+UNWRITTEN = 20_000
+"""How many events wait for a disk that cannot be written; the oldest are lost for it then."""
 SEVERITIES = tuple(str(s) for s in Severity)
 
 
@@ -131,7 +133,8 @@ class Store:
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
         self.dirty: set[str] = set()
-        self.new_events: list[Event] = []
+        self.new_events: deque[Event] = deque()
+        self.lost_events = 0  # that could not wait any longer
         self.documents: dict[str, Callable[[], bytes]] = {}  # to be written, by key; b"" deletes one
         self._next_event = 1
         self._next_row = 1
@@ -160,16 +163,14 @@ class Store:
         except KeyError:
             raise NotFound(f"cannot find node {name!r}: it is not in the inventory", hint="see `layercake node list`") from None
 
-    def add(self, node: Node, planner: Planner, machine: NodeState) -> Record:
-        """A new record for a node."""
-        record = Record(self._next_row, node, planner, machine, changed_at=self._clock())
+    def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
+        """A new record for a node. It is in the store when it was adopted."""
+        record = Record(self._next_row, node, planner, machine, changed_at=self._clock(), applied=node.images)
         self._next_row += 1
-        self.adopt(record)
-        self.dirty.add(node.id)
         return record
 
     def adopt(self, record: Record) -> None:
-        """Takes a record in, as it was read from the database."""
+        """Takes a record in: one that was read from the database, or one that is in it from now on."""
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
         self._next_row = max(self._next_row, record.row + 1)
@@ -209,9 +210,16 @@ class Store:
             record.history.append(event)
         self.events.append(event)
         self.new_events.append(event)
+        self.bound()
         for listener in list(self._listeners):
             listener(event)
         return event
+
+    def bound(self) -> None:
+        """Keeps what waits to be written within bounds."""
+        while len(self.new_events) > UNWRITTEN:
+            self.new_events.popleft()
+            self.lost_events += 1
 
     def load_events(self, events: Iterable[Event]) -> None:
         """Takes events in as they were read from the database, oldest first."""

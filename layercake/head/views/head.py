@@ -11,7 +11,7 @@ from layercake.head.views.nodes import Status, status_of
 
 
 def head_status(head: Head) -> dict[str, Any]:
-    """The head's epoch and age, how many nodes are how, and the services."""
+    """The head's epoch and age, how many nodes are how, the database, and the services."""
     now = head.clock()
     counts = Counter(status_of(r, now, head.guard.why(r))[0] for r in head.store)
     total = len(head.store)
@@ -29,5 +29,6 @@ def head_status(head: Head) -> dict[str, Any]:
             "total": total, "converged": counts[Status.CONVERGED], "working": working,
             "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED],
         },
-        "services": services, "sync": dict(head.sync.counters), "guard": head.guard.view(),
+        "database": head.database.health.view(head.store), "services": services, "sync": dict(head.sync.counters),
+        "guard": head.guard.view(),
     }

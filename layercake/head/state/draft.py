@@ -1,0 +1,90 @@
+"""A change that is prepared: what becomes of records, of documents, and what happens then. It is on disk before any of it is so.
+
+Each change of a record is a function. It is applied to a copy, which is written, and once that is on disk to the record itself, as
+it is by then: what was heard of the node meanwhile stays. In the same way the engine is asked what it would make of an event first,
+and is told the event afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from layercake.head.state.engine import Engine
+from layercake.head.state.store import Record, Store
+from layercake.kraken.converge import Event
+from layercake.kraken.events import EventKind
+
+
+class Draft:
+    """Changes of records, in order, and what happens when they are on disk. `revises`: they count in Store.revision."""
+
+    def __init__(self, store: Store, engine: Engine, *, revises: bool) -> None:
+        self._store = store
+        self._engine = engine
+        self._copies: dict[str, Record] = {}
+        self._then: list[Callable[[], object]] = []
+        self.gone: set[str] = set()
+        """The ids of nodes that shall be forgotten."""
+        self.documents: dict[str, Callable[[], bytes]] = {}
+        """Documents to be written with it (Store.documents)."""
+        self.can_wait = False
+        """Nothing in it has to be on disk before it is so: the next flush writes it."""
+        self.revises = revises
+
+    @property
+    def records(self) -> list[Record]:
+        """The changed records as they shall be written."""
+        return list(self._copies.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self._copies or self.gone or self.documents)
+
+    @property
+    def revision(self) -> int:
+        """The store's revision once it has happened."""
+        return self._store.revision + (self.revises and not self.empty)
+
+    def change(self, record: Record, change: Callable[[Record], object]) -> None:
+        """Changes a record. `change` is called twice, with a copy and later with the record, and must not do anything else."""
+        change(self._copy(record))
+        self.after(partial(change, record))
+        self.after(partial(self._store.mark, record))
+
+    def post(self, record: Record, event: Event) -> None:
+        """Tells the engine of an event of a node."""
+        self._engine.foresee(self._copy(record), event)
+        self.after(partial(self._engine.post, record, event))
+
+    def _copy(self, record: Record) -> Record:
+        return self._copies.setdefault(record.node.id, dataclasses.replace(record))
+
+    def add(self, record: Record) -> None:
+        """Takes a new record (Store.make) in."""
+        self._copy(record)
+        self.after(partial(self._store.adopt, record))
+
+    def remove(self, record: Record, forget: Callable[[Record], object]) -> None:
+        """Has a node forgotten, by `forget`."""
+        self._copies.pop(record.node.id, None)
+        self.gone.add(record.node.id)
+        self.after(partial(forget, record))
+
+    def event(self, record: Record | None, kind: EventKind, text: str, *, severity: str | None = None,
+              data: Mapping[str, Any] | None = None) -> None:
+        """Adds to the history of a node, or of the head (Store.event)."""
+        self.after(partial(self._store.event, record, kind, text, severity=severity, data=data))
+
+    def after(self, act: Callable[[], object]) -> None:
+        """Calls `act`, which must not fail, when all is on disk, after what was put in before."""
+        self._then.append(act)
+
+    def happen(self) -> None:
+        """What was prepared is so now. Called once, when it is on disk."""
+        self._store.revision = self.revision
+        for act in self._then:
+            act()

@@ -1,0 +1,75 @@
+"""How the database is: whether what is written gets to the disk, and how long that takes. Told once when it goes wrong, and once
+when it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layercake.base.clock import Clock
+from layercake.head import events
+from layercake.head.state.store import Store
+
+SLOW_S = 1.0
+STUCK_S = 10.0
+"""After so long without an answer of the disk, nothing more is asked of it that somebody would wait for."""
+AGAIN_S = 60.0
+"""Seconds between two events of trouble: a disk that comes and goes must not fill the history."""
+
+
+class Health:
+    """The health of one database. `trouble` is "" while it is well."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began: float | None = None
+        self._since = 0.0
+        self._told = False
+        self._told_at = float("-inf")
+        self.trouble = ""
+
+    def begins(self) -> None:
+        """A write begins."""
+        self._began = self._clock()
+
+    def ends(self, store: Store, trouble: str) -> None:
+        """It has ended: with an error, or with ""."""
+        taken = self.under_way
+        self._began = None
+        if not trouble and taken > SLOW_S:
+            trouble = f"the database is slow: a write took {taken:.1f} s"
+        self._is(store, trouble)
+
+    def look(self, store: Store) -> None:
+        """Looks whether a write takes too long; called now and then."""
+        slow = self.under_way > SLOW_S
+        self._is(store, f"the database is slow: a write takes {self.under_way:.0f} s by now" if slow else self.trouble)
+
+    @property
+    def under_way(self) -> float:
+        """Seconds since the write that is under way has begun; 0.0 if there is none."""
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the disk does not answer."""
+        return self.under_way > STUCK_S
+
+    def _is(self, store: Store, trouble: str) -> None:
+        now = self._clock()
+        if trouble and not self.trouble:
+            self._since = now
+        self.trouble = trouble
+        if trouble and not self._told and now - self._told_at >= AGAIN_S:
+            self._told, self._told_at = True, now
+            store.event(None, events.DATABASE_UNWELL, f"{trouble}; what is seen is kept in memory, no change is accepted that "
+                        "cannot be written")
+        elif not trouble and self._told:
+            self._told = False
+            lost, store.lost_events = store.lost_events, 0
+            text = f"; {lost} events of the meantime are not in it" if lost else ""
+            store.event(None, events.DATABASE_WELL, f"the database is written as it should be{text}", data={"lost": lost})
+
+    def view(self, store: Store) -> dict[str, Any]:
+        """What `layercake status` shows: {"well", "trouble", "since_s", "waiting": events to be written}."""
+        return {"well": not self.trouble, "trouble": self.trouble, "waiting": len(store.new_events),
+                "since_s": round(self._clock() - self._since, 1) if self.trouble else None}

@@ -1,0 +1,304 @@
+"""A disk that is full, read-only, slow, silent or damaged: nothing half done, the head goes on observing and says what is
+wrong, and it is over without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from layercake.head import events
+from layercake.head.state import store as store_module
+from layercake.head.state.health import AGAIN_S, SLOW_S, STUCK_S
+from layercake.head.views.head import head_status
+from layercake.kraken.errors import InputError, OperationFailed
+from tests.support.disk import frozen, full, mounted, on_disk, read_only, stuck
+from tests.support.world import INVENTORY, World
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+
+
+def told(world: World) -> list[str]:
+    return [e.kind for e in world.head.store.events if e.kind.startswith("database.")]
+
+
+async def flush_fails(world: World) -> None:
+    with pytest.raises(OperationFailed):
+        await world.head.database.flush(world.head.store)
+
+
+async def begun(world: World) -> None:
+    """Waits until a write is under way."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+    world.clock.now += 0.001
+    assert world.head.database.health.under_way > 0
+
+
+async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) -> None:
+    await world.head.database.flush(world.head.store)
+    with read_only(world.head):
+        for _ in range(3):
+            world.head.store.event(None, events.HEAD_STARTED, "something")
+            await flush_fails(world)
+        view = head_status(world.head)["database"]
+        assert (view["well"], "cannot write the database" in view["trouble"], "hint" in view["trouble"]) == (False, True, True)
+        assert view["waiting"] == 4
+        assert told(world) == ["database.unwell"], "told once"
+    await world.head.database.flush(world.head.store)
+    assert head_status(world.head)["database"]["well"]
+    assert told(world) == ["database.unwell", "database.well"]
+    await world.restart()
+    assert told(world) == ["database.unwell", "database.well"], "what could not be written then is written now"
+
+
+async def test_trouble_is_over_also_when_nothing_waits_to_be_written(world: World) -> None:
+    await world.head.database.flush(world.head.store)
+    with read_only(world.head), pytest.raises(OperationFailed):
+        await world.ops.nodes.set_state("n0", "off", False)
+    await world.head.database.flush(world.head.store)
+    await world.head.database.flush(world.head.store)
+    assert told(world) == ["database.unwell", "database.well"]
+
+
+async def test_a_disk_that_comes_and_goes_does_not_fill_the_history(world: World) -> None:
+    for _ in range(10):
+        world.head.store.event(None, events.HEAD_STARTED, "something")
+        with read_only(world.head):
+            await flush_fails(world)
+        await world.head.database.flush(world.head.store)
+    assert told(world) == ["database.unwell", "database.well"]
+    world.clock.now += AGAIN_S
+    world.head.store.event(None, events.HEAD_STARTED, "something")
+    with read_only(world.head):
+        await flush_fails(world)
+    assert told(world)[-1] == "database.unwell"
+
+
+async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
+    world.attach("n0")
+    with stuck(world.head) as gate:
+        world.head.store.event(None, events.HEAD_STARTED, "something")
+        flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
+        await begun(world)
+        world.clock.now += SLOW_S + 1.0
+        world.send(world.hello("n0"))
+        assert world.node("n0").value("run") == "SYNC", "the nodes are watched all the same"
+        world.head.database.health.look(world.head.store)
+        assert told(world) == ["database.unwell"]
+        assert "slow" in head_status(world.head)["database"]["trouble"]
+        gate.set()
+        await flush
+    await world.head.database.flush(world.head.store)
+    assert told(world) == ["database.unwell", "database.well"]
+
+
+async def test_nothing_more_is_asked_of_a_disk_that_does_not_answer(world: World) -> None:
+    with stuck(world.head) as gate:
+        world.head.store.event(None, events.HEAD_STARTED, "something")
+        flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
+        await begun(world)
+        world.clock.now += STUCK_S + 1.0
+        world.head.database.health.look(world.head.store)
+        with pytest.raises(OperationFailed, match="cannot change anything: the database is slow"):
+            await world.ops.nodes.set_state("n0", "off", False)
+        assert world.node("n0").node.state == "up"
+        gate.set()
+        await flush
+    await world.ops.nodes.set_state("n0", "off", False)
+
+
+async def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "UNWRITTEN", 100)
+    with read_only(world.head):
+        await flush_fails(world)
+        for number in range(1000):
+            world.head.store.event(None, events.HEAD_STARTED, f"number {number}")
+            if number % 100 == 0:
+                await flush_fails(world)
+        assert len(world.head.store.new_events) == 100
+    await world.head.database.flush(world.head.store)
+    last = world.head.store.events[-1]
+    assert (last.kind, last.data["lost"] > 800) == ("database.well", True)
+    assert on_disk(world.directory, "SELECT text FROM events ORDER BY id DESC LIMIT 1") == [("number 999",)]
+
+
+# -- real file systems
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[World]:
+    """A head whose data directory is a file system of 2 MB."""
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2m", "none") as disk:
+        found = World(disk)
+        try:
+            found.open()
+            await found.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+            yield found
+        finally:
+            await found.close_head()
+            found.client.close()
+
+
+@ROOT
+@pytest.mark.root
+async def test_a_full_disk(small: World) -> None:
+    small.attach("n0")
+    small.send(small.hello("n0"))
+    await small.head.database.flush(small.head.store)
+    with full(small.directory):
+        refused = 0
+        for _ in range(60):
+            before = small.node("n0").node
+            try:
+                await small.ops.nodes.set_state("n0", "off" if before.state == "up" else "up", False)
+            except OperationFailed:
+                refused += 1
+                assert small.node("n0").node == before
+        assert refused > 0
+        small.send(small.hello("n0", busy="BUSY"))
+        assert small.node("n0").value("busy") == "BUSY", "it goes on observing"
+        await flush_fails(small)
+        view = head_status(small.head)["database"]
+        assert "free some space" in view["trouble"]
+    await small.head.database.flush(small.head.store)
+    assert head_status(small.head)["database"]["well"]
+    assert told(small) == ["database.unwell", "database.well"]
+    state = small.node("n0").node.state
+    await small.restart()
+    assert small.node("n0").node.state == state
+    assert told(small) == ["database.unwell", "database.well"]
+
+
+@ROOT
+@pytest.mark.root
+def test_a_head_is_not_started_on_a_full_disk_and_says_why(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk, full(disk), \
+            pytest.raises(InputError, match=r"cannot open .*layercake\.db"):
+        World(disk)
+
+
+@ROOT
+@pytest.mark.root
+async def test_a_head_is_not_started_on_a_read_only_disk_and_says_why(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2m", "none") as disk:
+        world = World(disk)
+        world.open()
+        await world.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+        await world.close_head()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        with pytest.raises(InputError, match=r"cannot open .*layercake\.db"):
+            World(disk)
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        again = World(disk)
+        again.open()
+        assert again.head.store.names == ["n0", "n1"]
+        await again.close_head()
+        for found in (world, again):
+            found.client.close()
+
+
+@pytest.fixture
+def ext4(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system with a disk under it."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    with mounted(tmp_path / "disk", "-o", "loop", str(image)) as disk:
+        yield disk
+
+
+@ROOT
+@pytest.mark.root
+async def test_a_disk_that_does_not_answer_for_a_while(ext4: Path) -> None:
+    """A frozen file system: the writing thread waits in the kernel, the head does not."""
+    world = World(ext4)
+    try:
+        world.open()
+        await world.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+        world.attach("n0")
+        await world.head.database.flush(world.head.store)
+        with frozen(ext4):
+            asked = asyncio.ensure_future(world.ops.nodes.set_state("n0", "off", False))
+            began, worst = time.monotonic(), 0.0
+            while time.monotonic() - began < 2.0:
+                turn = time.monotonic()
+                world.send(world.hello("n0"))
+                world.head.database.health.look(world.head.store)
+                await asyncio.sleep(0.01)
+                worst = max(worst, time.monotonic() - turn)
+            assert not asked.done()
+            assert (world.node("n0").node.state, world.node("n0").value("run")) == ("up", "SYNC")
+            assert worst < 1.0, "the loop waited for the disk"
+        assert await asked == ["n0"]
+        assert world.node("n0").node.state == "off"
+    finally:
+        await world.close_head()
+        world.client.close()
+
+
+# -- damage
+
+
+def damage(path: Path, kind: str) -> None:
+    data = bytearray(path.read_bytes())
+    if kind == "other file":
+        data = bytearray(b"not a database\n" * 1000)
+    elif kind == "cut":
+        data = data[: len(data) // 2 // 4096 * 4096]
+    elif kind == "pages":
+        data[4096:] = os.urandom(len(data) - 4096)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["other file", "cut", "pages"])
+async def test_a_damaged_database_is_one_clear_sentence(tmp_path: Path, kind: str) -> None:
+    world = World(tmp_path)
+    world.open()
+    await world.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+    await world.close_head()
+    world.client.close()
+    path = tmp_path / "layercake.db"
+    damage(path, kind)
+    before = path.read_bytes()
+    with pytest.raises(InputError) as caught:
+        World(tmp_path)
+    assert caught.value.message.startswith(f"cannot open {path}: ")
+    assert "\n" not in caught.value.message
+    assert "layercake restore" in caught.value.hint
+    assert path.read_bytes() == before, "it is left for who can read it"
+
+
+@pytest.mark.parametrize("change", [
+    "UPDATE nodes SET data = '{'", "UPDATE nodes SET data = '[]'", "UPDATE nodes SET data = '{}'",
+    "UPDATE events SET data = 'x'", "INSERT INTO documents VALUES ('roll/1', x'ff00')",
+])
+async def test_a_damaged_record_is_one_clear_sentence(world: World, change: str) -> None:
+    await world.head.database.flush(world.head.store)
+    world.head.database._db.execute(change)
+    other = World(world.directory)
+    with pytest.raises(InputError, match=r"^cannot read ") as caught:
+        other.open()
+    assert "layercake restore" in caught.value.hint
+    await other.close_head()
+    other.client.close()
+
+
+async def test_a_database_that_is_damaged_under_a_running_head(world: World) -> None:
+    await world.head.database.flush(world.head.store)
+    world.head.database._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path = world.directory / "layercake.db"
+    with path.open("r+b") as file:
+        file.write(b"\xff" * path.stat().st_size)
+    world.head.database._db.execute("PRAGMA shrink_memory")  # what SQLite has read of it before
+    with pytest.raises(OperationFailed) as caught:
+        await world.ops.nodes.set_state("n0", "off", False)
+    assert "layercake restore" in caught.value.hint
+    assert world.node("n0").node.state == "up"
+    assert told(world) == ["database.unwell"]
