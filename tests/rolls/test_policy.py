@@ -185,4 +185,5 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     told = await site.until_over(roll.id)
     assert told["state"] == "failed" and "failed units: a.service" in told["reason"]
     site.agents["n1"].event("image.degraded", {})
-    assert "unwell:  image.degraded" in explain_text(explain_view(site.world.node("n1"), site.world.clock()))
+    assert "unwell:  image.degraded" in explain_text(explain_view(site.world.node("n1"), site.world.clock(),
+                                                                     site.world.head.guard))

@@ -64,6 +64,7 @@ class World:
             self.clock.now += 1.0
             self.head.engine.tick()
             self.head.sync.scan()
+            self.head.guard.look()
 
     def attach(self, name: str) -> Session:
         """Gives a node a session, as a join would."""

@@ -238,6 +238,8 @@ class Guard:
         """Why a node that was in sync may not be started anew. `dead`: it is known that nothing runs there."""
         key, care, wish = record.node.id, record.care, wishes(record)
         release = f" (hint: `layercake node remedy {record.name}` lets it go on)"
+        if key in self._expected and not dead:
+            return Verdict(Why.ASKING, "the head has started anew, and listens for it first")
         lost = next((o for o in self.outages.values() if key in o.silent), None)
         if lost is not None and not dead and not care.released:
             return Verdict(Why.OUTAGE, f"an outage of {lost.where}: {len(lost.silent)} of {lost.members} nodes are silent")

@@ -1,0 +1,236 @@
+"""Do no harm: what the head must never do to machines that run, each with a head that would do it without the guard."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from layercake.head.head import Head
+from layercake.head.operations import Operations
+from layercake.head.views.explain import explain_view
+from layercake.head.views.head import head_status
+from layercake.kraken.errors import InputError, NotFound, Refused
+from tests.guard.conftest import LEFT, RACK, RIGHT, Rack
+
+
+async def settled() -> None:
+    """Lets the witnesses' tasks end."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def why(rack: Rack, name: str) -> str:
+    return " | ".join(explain_view(rack.node(name), rack.clock(), rack.head.guard)["blocked"])
+
+
+async def test_a_switch_that_restarts_power_cycles_nobody(rack: Rack) -> None:
+    rack.pass_time(100)  # nobody speaks, and the BMCs cannot be reached either
+    assert rack.started() == []
+    assert len(rack.told("outage.called")) >= 1
+    view = head_status(rack.head)["guard"]
+    assert {o["domain"] for o in view["outages"]} >= {"left", "right"}
+    rack.pass_time(300)
+    await settled()
+    assert rack.started() == [] and "outage" in why(rack, "n0")
+    rack.speak(*LEFT, *RIGHT)
+    rack.pass_time(5, *LEFT, *RIGHT)
+    assert not rack.head.guard.outages and rack.started() == []
+    assert all(rack.node(n).machine.goal.met(rack.node(n).machine.state) for n in (*LEFT, *RIGHT))
+
+
+async def test_those_that_stay_away_are_treated_some_at_a_time(rack: Rack) -> None:
+    rack.pass_time(100, *RIGHT)
+    back, away = LEFT[:5], LEFT[5:]
+    rack.pass_time(60, *RIGHT, *back)
+    assert not rack.head.guard.outages
+    for _ in range(4):
+        rack.pass_time(5, *RIGHT, *back)
+        await settled()
+    treated = [s.split()[0] for s in rack.started("power-reset")]
+    assert len(treated) == rack.head.settings.guard.remedies and set(treated) < set(away)
+    (waiting,) = set(away) - set(treated)
+    assert "treated in domain left, no more at once" in why(rack, waiting)
+
+
+async def test_one_dead_node_is_treated_after_witnesses_were_asked(rack: Rack) -> None:
+    rack.pass_time(100, *LEFT[1:], *RIGHT)
+    await settled()
+    rack.pass_time(2, *LEFT[1:], *RIGHT)
+    assert rack.said.asked == ["n0"] and rack.started() == ["n0 power-reset"]
+    assert "ARP: no answer" in rack.told("remedy.begun")[0]
+
+
+async def test_a_node_that_is_off_for_its_bmc_is_started_at_once(rack: Rack) -> None:
+    rack.pass_time(17, *LEFT[1:], *RIGHT)
+    rack.sees_power("n0", "OFF")
+    assert rack.started() == ["n0 power-on"] and rack.said.asked == []
+
+
+async def test_a_node_whose_agent_answers_is_not_reset(rack: Rack) -> None:
+    rack.said.agent = True
+    for _ in range(30):
+        rack.pass_time(10, *LEFT[1:], *RIGHT)
+        await settled()
+    assert rack.started() == [] and "answers at its TLS port" in why(rack, "n0")
+    assert len(rack.told("remedy.held")) == 1, "told once"
+
+
+async def test_a_kernel_that_answers_arp_is_waited_for_and_not_for_ever(rack: Rack) -> None:
+    rack.said.arp = True
+    for _ in range(20):
+        rack.pass_time(10, *LEFT[1:], *RIGHT)
+        await settled()
+    assert rack.started() == [] and "answers ARP" in why(rack, "n0")
+    for _ in range(20):
+        rack.pass_time(10, *LEFT[1:], *RIGHT)
+        await settled()
+    assert set(rack.started()) == {"n0 power-reset"}
+
+
+async def test_a_busy_node_that_falls_silent_waits_for_a_person(rack: Rack) -> None:
+    rack.speak("n0", busy="BUSY")
+    for _ in range(30):
+        rack.pass_time(10, *LEFT[1:], *RIGHT)
+        await settled()
+    assert rack.started() == [] and "must not be interrupted" in why(rack, "n0")
+    await rack.ops.care.release("n0", "ann")
+    rack.pass_time(2, *LEFT[1:], *RIGHT)
+    assert rack.started() == ["n0 power-reset"]
+
+
+@pytest.mark.parametrize("wish", ["hold", "never"])
+async def test_the_inventory_says_who_is_not_treated(rack: Rack, wish: str) -> None:
+    await rack.ops.inventory.apply(RACK.replace("left: {", f"left: {{remedy: {wish}, "), "rack.yaml", None, False)
+    for _ in range(30):
+        rack.pass_time(10, *LEFT[1:], *RIGHT)
+        await settled()
+    assert rack.started() == [] and f"remedy: {wish}" in why(rack, "n0")
+
+
+async def test_an_outage_outlives_the_head(rack: Rack) -> None:
+    rack.pass_time(30)
+    await rack.restart()
+    rack.listen()
+    for name in (*LEFT, *RIGHT):
+        rack.sees_power(name, "ON")
+    rack.pass_time(400)
+    await settled()
+    assert rack.started() == [] and rack.head.guard.outages
+
+
+async def test_a_person_ends_an_outage(rack: Rack) -> None:
+    rack.pass_time(120, *RIGHT)
+    assert rack.started() == []
+    with pytest.raises(NotFound, match="there is none"):
+        await rack.ops.care.end_outage("right", "ann")
+    await rack.ops.care.end_outage("left", "ann")
+    rack.pass_time(3, *RIGHT)
+    assert len(rack.started("power-reset")) == rack.head.settings.guard.remedies
+
+
+async def test_a_machine_found_running_is_left_alone_until_it_is_taken(rack: Rack) -> None:
+    await rack.ops.inventory.apply(RACK + '  x0: {mac: "52:54:00:00:09:10", ip: 10.1.9.10}\n', "rack.yaml", None, False)
+    rack.sees_power("x0", "ON")
+    for _ in range(60):
+        rack.pass_time(10, *LEFT, *RIGHT)
+    assert rack.started() == [] and "found running" in why(rack, "x0")
+    assert len(rack.told("node.found-running")) == 1
+    await rack.ops.care.take("x0", "ann")
+    assert rack.started() == ["x0 power-off"]
+    rack.sees_power("x0", "OFF")
+    assert rack.started()[-1] == "x0 power-on"
+
+
+async def test_adopt_reset_takes_a_machine_that_was_found_running(rack: Rack) -> None:
+    text = RACK + '  x0: {mac: "52:54:00:00:09:10", ip: 10.1.9.10, adopt: reset}\n'
+    await rack.ops.inventory.apply(text, "rack.yaml", None, False)
+    rack.sees_power("x0", "ON")
+    assert rack.started() == ["x0 power-off"] and "node.taken" in rack.kinds("x0")
+
+
+async def test_a_frozen_site_stays_as_it_is(rack: Rack) -> None:
+    await rack.ops.care.freeze("", "the auditors are here", "ann")
+    with pytest.raises(Refused, match="frozen by ann: the auditors are here"):
+        await rack.ops.power.cycle("n0", True)
+    with pytest.raises(Refused, match="frozen"):
+        await rack.ops.nodes.set_state("n0", "off", True)
+    with pytest.raises(Refused, match="frozen"):
+        await rack.ops.inventory.apply(RACK.replace("10.1.0.10", "10.1.0.99"), "rack.yaml", None, False)
+    rack.sees_power("n1", "OFF")
+    rack.sees_power("n2", "HANG")
+    rack.pass_time(300, *LEFT[3:], *RIGHT)
+    await rack.restart()
+    rack.listen()
+    rack.sees_power("n1", "OFF")
+    rack.pass_time(300, *LEFT[3:], *RIGHT)
+    assert rack.started() == [] and "frozen" in why(rack, "n1")
+    assert head_status(rack.head)["guard"]["frozen"]["reason"] == "the auditors are here"
+    await rack.ops.care.thaw("", "ann")
+    rack.pass_time(2, *LEFT[3:], *RIGHT)
+    await settled()
+    assert rack.started()
+
+
+async def test_a_freeze_of_some_nodes_holds_only_those(rack: Rack) -> None:
+    with pytest.raises(InputError, match="no reason"):
+        await rack.ops.care.freeze("n0", "  ", "ann")
+    await rack.ops.care.freeze("n0", "mine", "ann")
+    rack.pass_time(17, *LEFT[2:], *RIGHT)
+    rack.sees_power("n0", "OFF")
+    rack.sees_power("n1", "OFF")
+    assert rack.started() == ["n1 power-on"]
+    await rack.ops.care.thaw("n0", "ann")
+    assert rack.started() == ["n1 power-on", "n0 power-on"]
+
+
+async def test_maintenance_is_out_of_remedies_and_ends_by_itself(rack: Rack) -> None:
+    await rack.ops.care.begin("n0", "new DIMM", "ann", 600.0)
+    with pytest.raises(Refused, match="there is one already"):
+        await rack.ops.care.begin("n0", "again", "bob", None)
+    rack.pass_time(17, *LEFT[1:], *RIGHT)
+    rack.sees_power("n0", "OFF")
+    rack.pass_time(300, *LEFT[1:], *RIGHT)
+    assert rack.started() == [] and "in maintenance by ann" in why(rack, "n0")
+    rack.pass_time(300, *LEFT[1:], *RIGHT)
+    assert rack.started() == ["n0 power-on"]
+    (past,) = rack.ops.care.maintenances("n0")
+    assert (past["reason"], past["by"], past["ended_by"]) == ("new DIMM", "ann", "its time")
+
+
+async def test_a_person_may_cycle_a_node_in_maintenance(rack: Rack) -> None:
+    await rack.ops.care.begin("n0", "new DIMM", "ann", None)
+    await rack.ops.power.cycle("n0", True)
+    assert rack.started() == ["n0 power-off"]
+
+
+async def test_a_head_that_did_not_listen_declares_nobody_lost(rack: Rack) -> None:
+    for record in rack.head.store:
+        record.last_seen = rack.clock()
+    rack.clock.now += 19.0  # the event loop stood still
+    rack.head.sync.scan()
+    assert not rack.told("sync.lost")
+    rack.pass_time(14, *LEFT, *RIGHT)
+    assert not rack.told("sync.lost")
+    rack.pass_time(20, *LEFT, *RIGHT[1:])
+    assert len(rack.told("sync.lost")) == 1, "it hears again who is silent"
+
+
+async def test_a_hold_after_a_restart_ends_when_the_agent_is_back(rack: Rack) -> None:
+    await rack.restart()
+    record = rack.node("n0")
+    assert record.machine.held_until > rack.clock()
+    rack.speak("n0")
+    assert record.machine.held_until == 0.0
+
+
+async def test_boots_are_bounded(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    head: Head = rack.head
+    limit = 3
+    monkeypatch.setattr(head.guard._slots, "_settings", head.settings.guard.__class__(boots=limit))
+    for name in LEFT:
+        rack.node(name).care = rack.node(name).care.__class__(ours=True)
+        rack.sees_power(name, "OFF")
+    assert len(rack.started("power-on")) == limit
+    assert "boot in domain left, no more at once" in why(rack, LEFT[limit])
+    assert isinstance(rack.ops, Operations)

@@ -1,0 +1,50 @@
+"""What is an outage: pure."""
+
+from __future__ import annotations
+
+import pytest
+
+from layercake.head.guard.outage import SITE, is_outage, look, together
+from layercake.head.guard.settings import GuardSettings
+
+SETTINGS = GuardSettings()
+
+
+@pytest.mark.parametrize(("silent", "members", "yes"), [
+    (0, 0, False), (1, 1, False), (2, 2, True), (1, 2, False), (3, 16, False), (4, 16, True), (4, 41, False), (5, 41, True),
+    (3, 3, True),
+])
+def test_more_than_three_and_more_than_a_tenth_or_all(silent: int, members: int, yes: bool) -> None:
+    assert is_outage(silent, members, SETTINGS) is yes
+
+
+def test_only_what_falls_silent_together_counts() -> None:
+    assert together({"a": 0.0, "b": 1000.0, "c": 1050.0}, 90.0) == {"b": 1000.0, "c": 1050.0}
+
+
+def test_nodes_that_died_one_by_one_over_days_are_no_outage() -> None:
+    members = {f"n{i}" for i in range(20)}
+    silent = {f"n{i}": i * 86400.0 for i in range(8)}
+    assert look({}, {SITE: members}, silent, SETTINGS, 8 * 86400.0) == {}
+
+
+def test_a_rack_that_is_gone_is_an_outage_of_the_rack_and_its_end_is_seen() -> None:
+    rack, others = {f"r{i}" for i in range(4)}, {f"n{i}" for i in range(100)}
+    domains = {SITE: rack | others, "rack": rack}
+    silent = dict.fromkeys(rack, 100.0)
+    found = look({}, domains, silent, SETTINGS, 120.0)
+    assert set(found) == {"rack"} and found["rack"].silent == rack
+    found = look(found, domains, dict.fromkeys(("r0",), 100.0), SETTINGS, 130.0)
+    assert found == {}, "three are back: one silent node is no outage"
+
+
+def test_an_outage_of_which_some_came_back_is_over_when_no_other_does() -> None:
+    members = {f"n{i}" for i in range(20)}
+    silent = dict.fromkeys(members, 0.0)
+    found = look({}, {SITE: members}, silent, SETTINGS, 10.0)
+    silent = {f"n{i}": 0.0 for i in range(10)}
+    found = look(found, {SITE: members}, silent, SETTINGS, 20.0)
+    assert len(found[SITE].silent) == 10
+    found = look(found, {SITE: members}, silent, SETTINGS, 20.0 + SETTINGS.outage_settle_s - 1)
+    assert found
+    assert look(found, {SITE: members}, silent, SETTINGS, 20.0 + SETTINGS.outage_settle_s) == {}
