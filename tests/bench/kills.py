@@ -1,5 +1,6 @@
 """Kills a head many times while people change what is wanted, on a disk that is full now and then. A fault is an acknowledged
-change that a later head does not have, or a refused one that was carried out or is on disk; there must be none. One JSON object last.
+change that a later head does not have, or a refused one that was carried out or is on disk; there must be none. One JSON object
+last.
 
     python -m tests.bench.kills [--kills 300] [--seed N]
 
