@@ -172,10 +172,10 @@ class Database:
         """Writes what was prepared, and has it happen when it is on the disk, before anything else is written. Raises
         OperationFailed if it cannot be written; it does not happen then."""
         if draft.empty:
-            draft.happen()
+            await whole(draft.happen())
         elif draft.can_wait and not draft.records and not draft.gone:
             store.documents |= draft.documents
-            draft.happen()
+            await whole(draft.happen())
         else:
             async with self._turn:
                 await whole(self._change(store, draft))
@@ -187,7 +187,7 @@ class Database:
         await self._in_thread(store, write)
         for key in texts:  # an older one is not to be written over it
             store.documents.pop(key, None)
-        draft.happen()
+        await draft.happen()
 
     async def _flush(self, store: Store) -> None:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):

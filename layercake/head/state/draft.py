@@ -7,7 +7,9 @@ and is told the event afterwards.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,6 +18,9 @@ from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Event
 from layercake.kraken.events import EventKind
+
+SLICE_S = 0.003
+"""How long a change of many nodes goes on at a stretch."""
 
 
 class Draft:
@@ -83,8 +88,12 @@ class Draft:
         """Calls `act`, which must not fail, when all is on disk, after what was put in before."""
         self._then.append(act)
 
-    def happen(self) -> None:
-        """What was prepared is so now. Called once, when it is on disk."""
+    async def happen(self) -> None:
+        """What was prepared is so now. Called once, when it is on disk. The rest of the head has its turn in between."""
         self._store.revision = self.revision
+        since = time.perf_counter()
         for act in self._then:
             act()
+            if time.perf_counter() - since > SLICE_S:
+                await asyncio.sleep(0)
+                since = time.perf_counter()
