@@ -57,8 +57,15 @@ class Joining:
         self._windows.pop(record.node.id, None)
 
     def claim(self, record: Record, token: str, boot_id: str) -> Session:
-        """The new session that a token is good for, until it is spent. Raises Refused with the reason, and records it."""
-        window = self._windows.get(record.node.id)
+        """The new session that a token is good for, until it is spent. Raises Refused with the reason, and records it.
+
+        A claim of the same boot, before anything else was heard of it, gets the same session again: the answer was lost on its way.
+        Its boot id went over TLS only, so no one else can know it.
+        """
+        window, session = self._windows.get(record.node.id), record.session
+        if (window is not None and window.used and hmac.compare_digest(window.token, token) and session is not None
+                and session.boot_id == boot_id and record.last_seen is None):
+            return session
         why = None
         if window is None or (not window.used and window.until < self._clock()):
             why = NoJoin.NO_WINDOW
