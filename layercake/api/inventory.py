@@ -40,7 +40,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def plan(request: web.Request, body: InventoryText) -> Any:
-        return ops.inventory.plan(body.yaml, body.file)
+        return await ops.inventory.plan(body.yaml, body.file)
 
     async def apply(request: web.Request, body: ApplyRequest) -> Any:
         consent = Consent(body.take_back, body.at_once, body.by)

@@ -158,5 +158,7 @@ def _way(planned: Mapping[str, Any] | None) -> str:
         return ""
     if planned.get("blocked"):
         return f"blocked: {planned['blocked']}"
+    if planned.get("found_running"):
+        return "found running: left alone until `layercake node take`"
     chain: Sequence[str] = planned.get("chain") or ()
     return " > ".join(chain) or "is there already"

@@ -15,6 +15,7 @@ import contextlib
 import heapq
 import json
 import random
+import signal
 import socket
 import ssl
 import sys
@@ -34,6 +35,7 @@ CONNECTIONS = 256
 STAGE_S, SWITCH_S = (0.05, 0.3), (0.05, 0.3)
 EVENTS_S = 0.25
 HELLO_S = 5.0
+SILENT_SHARE = 0.3  # of the agents fall silent at SIGUSR1, until SIGUSR2 (guard.py)
 
 
 class SimAgent:
@@ -69,11 +71,25 @@ class Swarm:
         self.more = asyncio.Event()
         self.timers: list[tuple[float, int, Any]] = []
         self.count = 0
+        self.silent: set[SimAgent] = set()
         self.tls = ssl.create_default_context(cafile=str(directory / "pki/ca.pem"))
 
     # -- datagrams
 
+    def silence(self) -> None:
+        """A share of the agents says nothing from now on."""
+        self.silent = set(list(self.agents.values())[:round(len(self.agents) * SILENT_SHARE)])
+
+    def speak(self) -> None:
+        """They are back, and say HELLO."""
+        back, self.silent = self.silent, set()
+        for agent in back:
+            self.later(random.uniform(0.0, 5.0), lambda agent=agent: self.hello(agent))
+
     def hello(self, agent: SimAgent) -> None:
+        if agent in self.silent:
+            agent.timer.due = time.monotonic() + HELLO_S
+            return
         data = agent.codec.hello(time.clock_gettime_ns(time.CLOCK_BOOTTIME), revision=agent.revision, changes=agent.changes,
                                  mask=self.mask, state=self.packed[agent.state])
         with contextlib.suppress(BlockingIOError):
@@ -179,7 +195,10 @@ class Swarm:
 
     async def run(self) -> None:
         """Until killed."""
-        asyncio.get_running_loop().add_reader(self.socket.fileno(), self.readable)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self.socket.fileno(), self.readable)
+        loop.add_signal_handler(signal.SIGUSR1, self.silence)
+        loop.add_signal_handler(signal.SIGUSR2, self.speak)
         opened = asyncio.Semaphore(0)
         async with asyncio.TaskGroup() as group:
             for _ in range(CONNECTIONS):

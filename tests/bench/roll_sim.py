@@ -9,6 +9,7 @@ one each 20 ms from the request on. Prints one JSON object last.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +109,9 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def bench(nodes: int, batch: str) -> dict[str, Any]:
-    """All of it, inside the namespace."""
+@contextlib.contextmanager
+def site(nodes: int) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
+    """The head's API socket, the head and the agents, inside the namespace."""
     directory = Path(tempfile.mkdtemp(prefix="layercake-sim-"))
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -123,10 +126,7 @@ def bench(nodes: int, batch: str) -> dict[str, Any]:
             if head.poll() is not None or time.monotonic() > end:
                 raise SystemExit("the head does not come up")
             time.sleep(0.1)
-        agents = start("tests.bench._simagents")
-        found = roll(directory / "api.sock", nodes, batch)
-        print(f"CPU of the head {cpu_s(head.pid):.1f} s, of the agents {cpu_s(agents.pid):.1f} s, from their start on")
-        return found
+        yield directory / "api.sock", head, start("tests.bench._simagents")
     except (OSError, http.client.HTTPException) as error:
         raise SystemExit(f"the head does not answer: {error!r}") from error
     finally:
@@ -140,6 +140,26 @@ def bench(nodes: int, batch: str) -> dict[str, Any]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def bench(nodes: int, batch: str) -> dict[str, Any]:
+    """All of it, inside the namespace."""
+    with site(nodes) as (socket, head, agents):
+        found = roll(socket, nodes, batch)
+        print(f"CPU of the head {cpu_s(head.pid):.1f} s, of the agents {cpu_s(agents.pid):.1f} s, from their start on")
+        return found
+
+
+def in_namespace(module: str, *arguments: str) -> None:
+    """Runs a benchmark again, as --inside NAMESPACE, in a namespace with the head's address. Raises SystemExit if it fails."""
+    namespace = HeadNamespace()
+    namespace.up()
+    try:
+        done = subprocess.run([sys.executable, "-m", module, "--inside", namespace.name, *arguments], check=False, timeout=900)
+    finally:
+        namespace.down()
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+
+
 def main() -> None:
     """Makes the namespace and runs the benchmark in it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -151,15 +171,7 @@ def main() -> None:
         enter(options.inside)
         print(json.dumps(bench(options.nodes, options.batch)))
         return
-    namespace = HeadNamespace()
-    namespace.up()
-    try:
-        command = [sys.executable, "-m", "tests.bench.roll_sim", "--inside", namespace.name, "--nodes", str(options.nodes)]
-        done = subprocess.run([*command, "--batch", options.batch], check=False, timeout=600)
-    finally:
-        namespace.down()
-    if done.returncode != 0:
-        raise SystemExit(done.returncode)
+    in_namespace("tests.bench.roll_sim", "--nodes", str(options.nodes), "--batch", options.batch)
 
 
 if __name__ == "__main__":

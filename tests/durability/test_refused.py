@@ -147,7 +147,7 @@ async def test_a_join_that_cannot_be_written_can_be_tried_again(world: World) ->
         assert (record.session, record.value("run")) == (None, "UNKNOWN")
         assert (await client.post("/node/v1/join", json=claim)).status == 200
         assert record.value("run") == "INIT"
-        again = await client.post("/node/v1/join", json=claim)
+        again = await client.post("/node/v1/join", json={**claim, "boot_id": "another"})
         assert again.status == 403, "a token is good for one session"
 
 
@@ -157,7 +157,7 @@ async def test_two_claims_at_once_with_one_token_get_one_session(world: World) -
     claim = {"node": record.node.id, "token": world.head.joining.open(record, 60), "boot_id": "b", "mac": "x", "version": "1"}
     async with TestClient(TestServer(app)) as client:
         with stuck(world.head) as gate:
-            asked = [asyncio.ensure_future(client.post("/node/v1/join", json=claim)) for _ in range(3)]
+            asked = [asyncio.ensure_future(client.post("/node/v1/join", json={**claim, "boot_id": boot})) for boot in "abc"]
             await asyncio.sleep(0.05)
             gate.set()
             assert sorted([(await a).status for a in asked]) == [200, 403, 403]
@@ -168,7 +168,7 @@ async def test_changes_that_overlap_are_made_one_after_the_other(world: World) -
     world.attach("n0")
     world.send(world.hello("n0"))
     revision = world.node("n0").cfg_revision
-    digest = world.ops.inventory.plan(THIRD, "x.yaml")["digest"]
+    digest = (await world.ops.inventory.plan(THIRD, "x.yaml"))["digest"]
     with stuck(world.head) as gate:
         off = asyncio.ensure_future(world.ops.nodes.set_state("n0", "off", False))
         stale = asyncio.ensure_future(world.ops.inventory.apply(THIRD, "x.yaml", digest, False))

@@ -51,7 +51,7 @@ async def test_sets_that_could_never_start_are_refused_before_anything_changes(w
 
     for images, text in (("web", "web depends on db, which is not in it"), ("a, b", "a -> b -> a")):
         with pytest.raises(InputError, match=f"the images of n1: .*{text}"):
-            world.ops.inventory.plan(wanting(images), "x.yaml")
+            await world.ops.inventory.plan(wanting(images), "x.yaml")
         with pytest.raises(InputError, match=text):
             await world.ops.inventory.apply(wanting(images), "x.yaml", None, False)
     await world.ops.inventory.apply(wanting("web, 'db:15.2'"), "x.yaml", None, False)

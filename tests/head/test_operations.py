@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from layercake.inventory.problems import InventoryErrors
@@ -13,14 +15,14 @@ THIRD = INVENTORY + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n'
 
 
 async def test_a_plan_shows_the_chain_and_changes_nothing(world: World) -> None:
-    plan = world.ops.inventory.plan(THIRD, "x.yaml")
+    plan = await world.ops.inventory.plan(THIRD, "x.yaml")
     assert [(c["node"], c["action"]) for c in plan["changes"]] == [("n2", "add")]
     assert plan["plans"][0]["chain"][:3] == ["power-discover", "power-on", "boot-arm"]
     assert world.head.store.names == ["n0", "n1"]
 
 
 async def test_an_inventory_planned_over_another_state_is_refused(world: World) -> None:
-    digest = world.ops.inventory.plan(THIRD, "x.yaml")["digest"]
+    digest = (await world.ops.inventory.plan(THIRD, "x.yaml"))["digest"]
     await world.ops.nodes.set_state("n0", "off", False)
     with pytest.raises(Refused, match="has changed since"):
         await world.ops.inventory.apply(THIRD, "x.yaml", digest, False)
@@ -159,3 +161,21 @@ async def test_only_a_roll_moves_a_node_to_the_new_content_of_a_name(world: Worl
     assert [i.digest for i in world.node("n0").wanted] == [first]
     await world.ops.rolls.at_once("n0", "web", None)
     assert [i.digest for i in world.node("n0").wanted] == [second]
+
+
+async def test_a_plan_of_many_nodes_lets_the_head_go_on(world: World) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    many = INVENTORY + '  x[0-2999]: {mac: "52:54:00:01:00:00+", ip: 10.2.0.1+}\n'
+    plan = await world.ops.inventory.plan(many, "many.yaml")
+    task.cancel()
+    assert len(plan["plans"]) == 3000 and turns > 50
+    with pytest.raises(Refused, match="others are being read"):
+        await asyncio.gather(*(world.ops.inventory.plan(INVENTORY, "x.yaml") for _ in range(6)))

@@ -78,7 +78,7 @@ async def test_a_roll_that_says_nothing_of_batches_gets_them(site: Site) -> None
 async def test_an_inventory_with_other_images_rolls_and_changes_the_rest_at_once(site: Site) -> None:
     fresh = '\n  n12: {mac: "52:54:00:00:02:00", ip: 10.1.1.1, images: [two]}'
     text = inventory(12, "two").replace("10.1.0.10", "10.1.0.99") + fresh
-    plan = site.world.ops.inventory.plan(text, "rack.yaml")
+    plan = await site.world.ops.inventory.plan(text, "rack.yaml")
     (roll,) = plan["rolls"]
     assert (len(roll["nodes"]), roll["images"], roll["plan"]["batch"], roll["plan"]["canary"]) == (12, ["two"], "10%", 1)
     assert plan["at_once"] == ["n12"], "what is new runs nothing yet"
@@ -89,7 +89,7 @@ async def test_an_inventory_with_other_images_rolls_and_changes_the_rest_at_once
     assert of(site, "two") == []
     assert (await site.until_over(told["rolls"][0]["id"]))["state"] == "done"
     assert len(of(site, "two")) == 12
-    assert site.world.ops.inventory.plan(text, "rack.yaml")["changes"] == []
+    assert (await site.world.ops.inventory.plan(text, "rack.yaml"))["changes"] == []
 
 
 async def test_an_inventory_may_be_told_to_go_at_once(site: Site) -> None:
@@ -104,7 +104,7 @@ async def test_an_apply_whose_roll_failed_can_be_applied_again(site: Site) -> No
     assert (await site.until_over(told["rolls"][0]["id"]))["state"] == "failed"
     assert of(site, "two") == []
     site.agents["n0"].bad = ""
-    plan = site.world.ops.inventory.plan(inventory(12, "two"), "rack.yaml")
+    plan = await site.world.ops.inventory.plan(inventory(12, "two"), "rack.yaml")
     assert len(plan["changes"]) == 12 and plan["taken_back"] == []
     told = await apply(site, inventory(12, "two"))
     assert (await site.until_over(told["rolls"][0]["id"]))["state"] == "done"
@@ -139,7 +139,7 @@ async def test_after_image_roll_an_apply_does_not_take_the_rack_back_unasked(sit
     told = await site.world.ops.rolls.change("@all", "two", None, by="ann")
     await site.until_over(told["rolls"][0]["id"])
     old = inventory(12, "one").replace("10.1.0.10", "10.1.0.99")
-    plan = site.world.ops.inventory.plan(old, "rack.yaml")
+    plan = await site.world.ops.inventory.plan(old, "rack.yaml")
     assert [(len(b["nodes"]), b["images"], b["to"]) for b in plan["taken_back"]] == [(12, ["two"], ["one"])]
     with pytest.raises(Refused, match=r"n\[0-11\]: rolled to two since; this inventory takes them back to one"):
         await apply(site, old)
@@ -147,7 +147,7 @@ async def test_after_image_roll_an_apply_does_not_take_the_rack_back_unasked(sit
     await site.world.restart()
     with pytest.raises(Refused, match="rolled to two since"):
         await apply(site, old)
-    assert site.world.ops.inventory.plan(inventory(12, "two"), "rack.yaml")["taken_back"] == [], "it names what runs"
+    assert (await site.world.ops.inventory.plan(inventory(12, "two"), "rack.yaml"))["taken_back"] == [], "it names what runs"
     told = await apply(site, old, take_back=True)
     assert len(told["rolls"]) == 1, "and then not all at once"
     assert (await site.until_over(told["rolls"][0]["id"]))["state"] == "done"

@@ -119,6 +119,67 @@ def test_machine_killed_from_outside_boots_again_and_the_other_is_left_alone(sit
     assert after["n1"] == before["n1"]
 
 
+def test_a_hundred_seconds_without_network_touch_no_node(site: Site) -> None:
+    before, start = site.facts(), time.time()
+    for index in (0, 1):
+        site.rack.unplug(index)
+    try:
+        time.sleep(100)  # a switch that restarts: power actions would have begun after 70
+        assert site.head.api("GET", "/v1/guard")["outages"], "all nodes at once are an outage"
+        assert "OUTAGE" in site.head.cli("status").stdout
+    finally:
+        for index in (0, 1):
+            site.rack.plug(index)
+    site.head.wait_converged(120)
+    assert site.facts() == before
+    for name in BOTH:
+        assert not [e for e in site.head.history(name) if e["at"] >= start and "power-" in e["text"] and "mutation" in e["kind"]]
+    assert site.head.api("GET", "/v1/guard")["outages"] == []
+
+
+def test_a_frozen_rack_stays_as_it_is(site: Site) -> None:
+    before, start = site.facts(), time.time()
+    site.head.cli("freeze", "--reason", "the auditors are here")
+    try:
+        refused = (["power", "cycle", "n0", "--force", "--yes"], ["power", "off", "n[0-1]", "--yes"],
+                   ["node", "off", "n1", "--yes"], ["image", "roll", "n[0-1]", "plain-2", "--yes"],
+                   ["node", "take", "n0", "--yes"])
+        for command in refused:
+            done = site.head.cli(*command, check=False)
+            assert done.returncode == 4 and "the auditors are here" in done.stderr, (command, done.stderr)
+        site.head.cli("node", "clear", "n[0-1]")
+        os.kill(next(s["pid"] for s in site.head.api("GET", "/v1/status")["services"] if s["name"] == "powerman"), signal.SIGKILL)
+        site.head.kill()
+        site.head.start()
+        for index in (0, 1):
+            site.rack.unplug(index)
+        site.head.wait("they are missed", lambda: site.head.api("GET", "/v1/guard")["silent"] == 2, 120)
+        for index in (0, 1):
+            site.rack.plug(index)
+        site.rack.pause_bmc(0)
+        site.head.wait("they are back", lambda: site.head.api("GET", "/v1/guard")["silent"] == 0, 120)
+        site.rack.resume_bmc(0)
+        assert "FROZEN" in site.head.cli("status").stdout
+        assert site.facts() == before
+    finally:
+        site.rack.resume_bmc(0)
+        site.head.cli("thaw", "--yes")
+    site.head.wait_converged(120)
+    assert site.facts() == before
+    assert not [e for name in BOTH for e in site.head.history(name) if e["at"] >= start and e["kind"] == "mutation.started"
+                and e["data"]["mutation"] in ("power-on", "power-off", "power-reset", "boot-arm")]
+
+
+def test_a_cycle_stops_images_first(site: Site) -> None:
+    before, start = site.facts(), time.time()
+    site.head.cli("power", "cycle", "n0", "--yes")
+    site.head.wait("it was off", lambda: "power.cycled" in kinds(site, "n0", start), 120)
+    site.head.wait_converged(BOOT_S)
+    done = [e["data"]["mutation"] for e in site.head.history("n0") if e["at"] >= start and e["kind"] == "mutation.done"]
+    assert done[:done.index("power-on") + 1][-4:] == ["image-stop", "detach", "power-off", "power-on"]
+    assert site.facts()["n1"] == before["n1"]
+
+
 def test_node_that_never_answers_dhcp_is_quarantined_and_explained(site: Site) -> None:
     site.head.api("POST", "/v1/nodes/state", {"range": "n1", "state": "off"})
     site.head.wait_converged(180, {"n1"})

@@ -5,8 +5,11 @@ Other images for many running nodes are rolls (rolls/policy.py); all else that a
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +29,10 @@ from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError, Refused
 
+READERS = 4
+"""How many inventories may be read or wait for it."""
+SLICE_S = 0.005
+"""How long a plan is worked at before the rest of the head has its turn."""
 NAMED = 10
 """How many nodes a message names."""
 
@@ -64,10 +71,26 @@ class InventoryChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
+        self._turn = asyncio.Lock()
+        self._readers = 0
 
-    def parse(self, text: str, file: str) -> Inventory:
-        """Reads an inventory against the images in the store. Raises InventoryErrors with every mistake in it."""
-        found = load(text, file, {i.name for i in self._head.images.list()}, parts=self._head.table.parts)
+    @contextlib.asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        """A turn at reading an inventory: a big one takes seconds. Raises Refused if too many wait for theirs."""
+        if self._readers >= READERS:
+            raise Refused(f"cannot read the inventory: {READERS} others are being read", hint="try again in a moment")
+        self._readers += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._readers -= 1
+
+    async def _parse(self, text: str, file: str) -> Inventory:
+        """Reads an inventory against the images in the store, on a thread: the head goes on. Raises InventoryErrors with every
+        mistake in it."""
+        images, parts = {i.name for i in self._head.images.list()}, self._head.table.parts
+        found = await asyncio.to_thread(load, text, file, images, parts=parts)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.nodes.values()}
         for names, example in sets.items():
             try:
@@ -76,15 +99,24 @@ class InventoryChanges:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
         return found
 
-    def plan(self, text: str, file: str) -> dict[str, Any]:
+    async def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
-        new = self.parse(text, file)
-        changes = diff({r.name: r.node for r in self._store}, new.nodes)
-        plans = [self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes]
+        async with self._reading():
+            new, digest = await self._parse(text, file), self._digest(text)
+            known = {r.name: r.node for r in self._store}
+            changes = await asyncio.to_thread(diff, known, new.nodes)
+            shown = await asyncio.to_thread(lambda: [c.to_record() for c in changes])
+            plans, since = [], time.perf_counter()
+            for change in changes:
+                if change.node in new.nodes:
+                    plans.append(self._plan_node(new.nodes[change.node]))
+                if time.perf_counter() - since > SLICE_S:
+                    await asyncio.sleep(0)
+                    since = time.perf_counter()
         rolls = self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         return {
-            "changes": [c.to_record() for c in changes], "plans": plans, "digest": self._digest(text),
+            "changes": shown, "plans": plans, "digest": digest,
             "warnings": [w.to_record() for w in new.warnings], "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
             "taken_back": [back.to_record() for back in self._taken_back(changes, new)],
@@ -115,13 +147,16 @@ class InventoryChanges:
         names = [m.name for m in chain or ()]
         if known is not None and chain == () and tuple(i.name for i in known.wanted) != node.images:
             names = ["image-update"]
-        return {"node": node.name, "chain": names, "to": wants, "blocked": None if chain is not None else "no way there now"}
+        found = known is not None and not known.care.ours and known.value("power") in ("ON", "HANG")
+        return {"node": node.name, "found_running": found,
+                "chain": names, "to": wants, "blocked": None if chain is not None else "no way there now"}
 
     async def apply(self, text: str, file: str, digest: str | None, allow_remove: bool,
                     consent: Consent = NO_CONSENT) -> dict[str, Any]:
         """Makes an inventory the desired state. Raises Refused if it was planned over another state, or does what nobody agreed to;
         nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
-        new = self.parse(text, file)
+        async with self._reading():
+            new = await self._parse(text, file)
         rolls: list[Roll] = []
         async with self._head.desire.draft() as draft:
             if digest is not None and digest != self._digest(text):
