@@ -16,6 +16,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _HEAD = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}")
 _SYNC = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}:[0-9]{1,5}")
+_TIME = re.compile(r"[0-9]{1,11}", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,256}")
 
 
@@ -30,7 +31,8 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the command line says. `token` is a secret; "" and None stand for what is not given."""
+    """What the command line says. `token` is a secret; "" and None stand for what is not given. `time` is
+    the head's when it wrote the line, in seconds since the epoch."""
 
     node: str
     name: str
@@ -41,6 +43,7 @@ class Identity:
     head: str
     sync: str
     token: str
+    time: int | None = None
 
 
 def words(text: str) -> dict[str, str]:
@@ -92,4 +95,5 @@ def parse(text: str) -> Identity:
         head=_checked(found, "head", _HEAD, "an https:// address"),
         sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
         token=_checked(found, "token", _TOKEN, "a token"),
+        time=int(_checked(found, "time", _TIME, "a number of seconds")) if found.get("time") else None,
     )

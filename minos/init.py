@@ -21,6 +21,9 @@ from minos import cmdline, netlink, supervisor, syscalls
 
 RUN = "/run/layercake"
 MODULES = "/usr/lib/minos/modules"
+CLOCK_OFF_S = 300.0
+EARLIEST = 1_767_225_600
+"""2026, in seconds since the epoch: a head that says less has a dead clock itself."""
 
 DIRECTORIES = (("/dev/pts", 0o755), ("/dev/shm", 0o1777), (RUN, 0o755))  # noqa: S108 (on the node /dev/shm is made here)
 
@@ -109,6 +112,15 @@ def set_up_network(identity: cmdline.Identity) -> str:
     return f"{name} {socket.inet_ntop(address.family, address.packed)}/{address.prefix}"
 
 
+def set_clock(told: int, now: float) -> str:
+    """Sets a clock that is far from what the head told; returns what to say on the console. `now` is this machine's time. What is
+    nearer may be the time that booting took, and what is before minOS was made is no time. Raises OSError."""
+    if told < EARLIEST or abs(told - now) <= CLOCK_OFF_S:
+        return "the clock stays as it is"
+    time.clock_settime(time.CLOCK_REALTIME, told)
+    return f"the clock was {now - told:+.0f} s off the head's, and is set"
+
+
 def attempt(what: str, step: object, *arguments: object) -> object:
     """Runs one step of the start; a failure is said on the console and survived, so that a person can look at the machine."""
     try:
@@ -136,6 +148,8 @@ def prepare() -> cmdline.Identity | None:
         return None
     if identity.name:
         attempt("set the host name", syscalls.set_hostname, identity.name)
+    if identity.time is not None:
+        say(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
     network = attempt("set up the network", set_up_network, identity)
     say(f"init: network {network or 'failed'}")
     return identity

@@ -7,6 +7,8 @@ against a list of characters that mean nothing to it: a value is refused, not qu
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from importlib import resources
 
 import jinja2
@@ -45,8 +47,9 @@ def _console(value: str) -> list[str]:
     return [f"console={value},115200" if serial else f"console={value}"]
 
 
-def command_line(node: Node, mac: bytes, token: str, settings: Settings) -> str:
-    """minOS's kernel command line. Raises InputError if a value could mean something else than itself."""
+def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> str:
+    """minOS's kernel command line. `now` is seconds since the epoch: a node may have no clock. Raises InputError if a value could
+    mean something else than itself."""
     extra = _words("kernel_args", node.kernel_args)
     if any(w.startswith("layercake.") for w in extra):
         raise InputError(f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
@@ -62,6 +65,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings) -> str:
         f"layercake.head={word('head_url', settings.head_url)}",
         f"layercake.sync={word('sync_address', settings.sync_address)}",
         f"layercake.token={word('token', token)}",
+        f"layercake.time={now:.0f}",
         "panic=10",  # a node that panics starts again by itself, and its firmware then shows up in the history
         *_console(node.console),
         *extra,
@@ -84,8 +88,9 @@ def environment() -> ImmutableSandboxedEnvironment:
 class BootScript:
     """The template, compiled once."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, wall: Callable[[], float] = time.time) -> None:
         self._settings = settings
+        self._wall = wall
         source = resources.files("pxe").joinpath("boot.ipxe.j2").read_text(encoding="utf-8")
         self._template = environment().from_string(source)
 
@@ -94,5 +99,5 @@ class BootScript:
         base = word("address", self._settings.http_base)
         return self._template.render(
             name=word("name", node.name), base=base, kernel=KERNEL, initrd=INITRD,
-            command_line=command_line(node, mac, token, self._settings),
+            command_line=command_line(node, mac, token, self._settings, self._wall()),
         )

@@ -65,7 +65,7 @@ class Head:
         self.clock = clock or steady_clock()
         self.started = time.monotonic()
         self.table, launches = load_modules(data_dir, settings)
-        self.store = Store(self.clock)
+        self.store = Store(self.clock, wall=clock or time.time)
         self.images = open_store(data_dir / "images", image_settings(settings))
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)

@@ -74,7 +74,8 @@ def explain(planner: Planner, node: NodeState, now: float, history: Iterable[Any
     quarantine = None
     if node.quarantine is not None:
         q = node.quarantine
-        quarantine = {"mutation": q.mutation, "reason": q.reason, "seconds": round(now - q.since, 1), "attempts": q.attempts}
+        seconds = round(max(0.0, now - q.since), 1)
+        quarantine = {"mutation": q.mutation, "reason": q.reason, "seconds": seconds, "attempts": q.attempts}
     return Explanation(
         _summary(met, chain, active, blocked), layout.unpack(node.state), _goal(planner, node.goal), met,
         None if chain is None else tuple(_view(m) for m in chain), active, blocked, quarantine,

@@ -16,14 +16,15 @@ from pxe.script import BootScript, command_line, environment, word
 from pxe.settings import Settings
 
 TOKEN = "one-use_token.42"
+NOW = 1_800_000_000.4
 
 
 def test_the_kernel_command_line(node: Node, settings: Settings) -> None:
-    assert command_line(node, node.macs[0], TOKEN, settings).split() == [
+    assert command_line(node, node.macs[0], TOKEN, settings, NOW).split() == [
         "initrd=minos.img", "layercake.node=6b1f2a3c-0000-4000-8000-000000000001", "layercake.name=n1",
         "layercake.mac=52:54:00:00:01:01", "layercake.ip=10.99.0.11/24", "layercake.gateway=10.99.0.254",
         "layercake.dns=10.99.0.1,10.99.0.2", "layercake.head=https://10.99.0.1:8443", "layercake.sync=10.99.0.1:31415",
-        f"layercake.token={TOKEN}", "panic=10", "console=ttyS0,115200", "quiet",
+        f"layercake.token={TOKEN}", "layercake.time=1800000000", "panic=10", "console=ttyS0,115200", "quiet",
     ]
 
 
@@ -43,14 +44,14 @@ def test_the_script(node: Node, settings: Settings) -> None:
     ("ttyS0,115200n8", ["console=ttyS0,115200n8"]),
 ])
 def test_consoles(node: Node, settings: Settings, console: str, words: list[str]) -> None:
-    line = command_line(dataclasses.replace(node, console=console), node.macs[0], TOKEN, settings)
+    line = command_line(dataclasses.replace(node, console=console), node.macs[0], TOKEN, settings, NOW)
     assert [w for w in line.split() if w.startswith("console=")] == words
 
 
 def test_no_gateway_and_no_dns_are_no_words(node: Node, settings: Settings) -> None:
     bare = dataclasses.replace(settings, gateway=None, dns=())
     assert not {"gateway", "dns"} & {w.split("=")[0].removeprefix("layercake.") for w in
-                                     command_line(node, node.macs[0], TOKEN, bare).split()}
+                                     command_line(node, node.macs[0], TOKEN, bare, NOW).split()}
 
 
 @pytest.mark.parametrize("hostile", [
@@ -66,13 +67,13 @@ def test_kernel_args_that_mean_more_than_words_are_refused(node: Node, settings:
 @pytest.mark.parametrize("hostile", ["layercake.token=x", "quiet layercake.node=other"])
 def test_kernel_args_cannot_say_who_the_node_is(node: Node, settings: Settings, hostile: str) -> None:
     with pytest.raises(InputError, match=r"layercake\. word"):
-        command_line(dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN, settings)
+        command_line(dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN, settings, NOW)
 
 
 @pytest.mark.parametrize("hostile", ["ttyS0 init=/bin/sh", "ttyS0,115200\n", "${x}", "ttyS0;", "0"])
 def test_hostile_consoles(node: Node, settings: Settings, hostile: str) -> None:
     with pytest.raises(InputError, match="console"):
-        command_line(dataclasses.replace(node, console=hostile), node.macs[0], TOKEN, settings)
+        command_line(dataclasses.replace(node, console=hostile), node.macs[0], TOKEN, settings, NOW)
 
 
 @pytest.mark.parametrize("change", [{"name": "n1\nreboot"}, {"id": "a b"}, {"id": ""}])
@@ -90,13 +91,13 @@ def test_hostile_settings(node: Node, settings: Settings) -> None:
 
 def test_a_bad_token_is_not_in_the_error(node: Node, settings: Settings) -> None:
     with pytest.raises(InputError) as caught:
-        command_line(node, node.macs[0], "sec ret", settings)
+        command_line(node, node.macs[0], "sec ret", settings, NOW)
     assert "sec" not in str(caught.value).replace("token", "")
 
 
 def test_a_line_that_the_kernel_would_cut_is_refused(node: Node, settings: Settings) -> None:
     with pytest.raises(InputError, match="2047"):
-        command_line(dataclasses.replace(node, kernel_args="a" * 2000), node.macs[0], TOKEN, settings)
+        command_line(dataclasses.replace(node, kernel_args="a" * 2000), node.macs[0], TOKEN, settings, NOW)
 
 
 @given(st.text(max_size=30))

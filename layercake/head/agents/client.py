@@ -16,6 +16,7 @@ from layercake.head.agents.certificates import NodeCertificates, name_of
 from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import TO_NODE, bearer
+from minos.agent.http.client import NO_CHECK_TIME
 
 CONNECT_S = 5.0
 _KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a node that does not end its TLS connection: aiohttp must
@@ -40,6 +41,7 @@ class NodeLink:
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         headers = {"Authorization": bearer(session.key, uuid.UUID(record.node.id).bytes, session.number, TO_NODE)}
         context = ssl.create_default_context(cafile=str(self._certificates.authority))
+        context.verify_flags |= NO_CHECK_TIME  # the name is of this session; when it began by which clock proves nothing
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         try:
             connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)

@@ -48,7 +48,7 @@ class ServiceState(enum.Enum):
 
 @dataclass(slots=True)
 class ServiceStatus:
-    """What `layercake status` shows of a module's process. `since` is seconds since the epoch."""
+    """What `layercake status` shows of a module's process. `since` is seconds of CLOCK_MONOTONIC, 0.0 before its start."""
 
     name: str
     state: ServiceState = ServiceState.STOPPED
@@ -110,7 +110,7 @@ class ServiceManager:
 
     def _enter(self, status: ServiceStatus, state: ServiceState) -> None:
         if status.state is not state:
-            status.state, status.since = state, time.time()
+            status.state, status.since = state, time.monotonic()
 
     async def _keep(self, name: str) -> None:
         status, failures, ended = self.status[name], 0, ""

@@ -23,6 +23,7 @@ from layercake.head import events
 from layercake.head.agents.sync import Sync
 from layercake.head.rolls import decide
 from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note, Plan, Revert, Roll, Stage, Switch
+from layercake.head.rolls.see import replace
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
 from layercake.head.state.draft import Draft
@@ -217,6 +218,8 @@ class Rolls:
     async def _carry_out(self, draft: Draft, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
         """Puts down what a step decided; returns the nodes that have to be told."""
         told = []
+        if roll.over and not old.over:
+            roll = replace(roll, ended=self._store.wall())
         if roll is not old:
             self._put(draft, roll)
         for action in actions:
@@ -355,7 +358,7 @@ class Rolls:
         }
         images = tuple(images for _, images in sorted(sets.values(), key=lambda pair: pair[0]))
         number = self.number() + sum(key.startswith(_PREFIX) for key in draft.documents)  # several may begin together
-        roll = Roll(number, by, self._clock(), image, plan, names, images, nodes, inventory=inventory)
+        roll = Roll(number, by, self._store.wall(), image, plan, names, images, nodes, inventory=inventory)
         self._put(draft, roll)
         draft.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}", data={"roll": roll.id})
         draft.after(partial(self._take, roll))

@@ -125,8 +125,10 @@ class Record:
 class Store:
     """The records by node id and by name, and the events; tells listeners of events, and keeps what is to be written."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, wall: Clock | None = None) -> None:
         self._clock = clock
+        self.wall = wall or clock
+        """What people's clocks say, for what they read: it may step, so nothing is decided by it."""
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
         self.revision = 1
@@ -204,7 +206,7 @@ class Store:
         is not, it has its kind's."""
         level = severity if severity in SEVERITIES else str(kind.severity)
         name = record.name if record is not None else ""
-        event = Event(self._next_event, at or self._clock(), name, kind.name, level, text[:2000], dict(data or {}))
+        event = Event(self._next_event, at or self.wall(), name, kind.name, level, text[:2000], dict(data or {}))
         self._next_event += 1
         if record is not None:
             record.history.append(event)

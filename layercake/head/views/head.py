@@ -18,7 +18,7 @@ def head_status(head: Head) -> dict[str, Any]:
     services = [
         {
             "name": s.name, "state": s.state.value, "pid": s.pid, "restarts": s.restarts, "health": s.health,
-            "since_s": round(time.time() - s.since, 1) if s.since else None,
+            "since_s": round(time.monotonic() - s.since, 1) if s.since else None,
         }
         for s in head.services.status.values()
     ]

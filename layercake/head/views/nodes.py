@@ -79,5 +79,5 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
             "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
             "deadline_s": round(active.deadline - now, 1),
         },
-        "since_s": round(now - record.changed_at, 1), "revision": record.cfg_revision,
+        "since_s": round(max(0.0, now - record.changed_at), 1), "revision": record.cfg_revision,
     }
