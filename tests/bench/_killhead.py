@@ -11,7 +11,6 @@ from aiohttp import web
 
 from layercake.api.server import Api
 from layercake.head.head import Head
-from layercake.head.operations.nodes import FORCED_OFF_S
 from layercake.head.settings import Settings, SyncSettings
 from layercake.head.state.store import Record
 
@@ -24,8 +23,8 @@ async def _live(data: Path, outside: Path) -> None:
     done, begin = os.open(outside / "done", os.O_WRONLY | os.O_CREAT | os.O_APPEND), head.hands.begin
 
     def noted(record: Record, name: str, attempt: int, timeout: float) -> None:
-        if (name, timeout) == ("power-off", FORCED_OFF_S):
-            os.write(done, f"{record.name}\n".encode())
+        if record.care.order is not None:  # what was ordered is carried out; how often it is tried does not matter
+            os.write(done, f"{record.name} {record.care.order.at}\n".encode())
         begin(record, name, attempt, timeout)
 
     head.hands.begin = noted

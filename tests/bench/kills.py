@@ -73,7 +73,7 @@ class People:
     def forced(self, name: str) -> int:
         """How often a node was forced off so far."""
         with contextlib.suppress(FileNotFoundError):
-            return (self.outside / "done").read_text().splitlines().count(name)
+            return sum(line.split()[0] == name for line in set((self.outside / "done").read_text().splitlines()))
         return 0
 
     async def states(self, client: aiohttp.ClientSession, number: int) -> None:

@@ -212,10 +212,9 @@ class Guard:
 
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
         """Why a step has to wait, None if it may begin."""
-        now, care = self._clock(), record.care
-        stop = self.freeze or care.freeze
+        care, stop = record.care, self.freeze or record.care.freeze
         if stop is not None:
-            return Verdict(Why.FROZEN, f"frozen by {stop.by} for {when(stop.since, now)}: {stop.reason}")
+            return Verdict(Why.FROZEN, f"frozen by {stop.by} for {when(stop.since, self._store.wall())}: {stop.reason}")
         if care.order is not None:
             return None
         off = record.value("power") == "OFF"
@@ -225,12 +224,12 @@ class Guard:
         if not self._starts(record):
             return None
         if care.maintenance is not None:
-            text = f"in maintenance by {care.maintenance.by} for {when(care.maintenance.since, now)}: {care.maintenance.reason}"
-            return Verdict(Why.MAINTENANCE, text)
+            since = when(care.maintenance.since, self._store.wall())
+            return Verdict(Why.MAINTENANCE, f"in maintenance by {care.maintenance.by} for {since}: {care.maintenance.reason}")
         if care.up and (held := self._remedy(record, mutation, dead=off or record.node.id in self._firmware)) is not None:
             return held
         if record.node.id not in self._slots:
-            full = self._slots.full(record.node.domains, remedy=care.up, now=now)
+            full = self._slots.full(record.node.domains, remedy=care.up, now=self._clock())
             return Verdict(Why.QUEUE, full) if full else None
         return None
 
@@ -290,7 +289,7 @@ class Guard:
             self._expected = set()
         if self._silent or self.outages:
             self._look_at_outages()
-        self._end_maintenance(now)
+        self._end_maintenance(self._store.wall())
         for key in list(self._waiting):
             record = self._store.find(key)
             if record is None or record.machine.asked != self._waiting[key].mutation:

@@ -45,7 +45,7 @@ class Care:
     async def freeze(self, text: str, reason: str, by: str) -> list[str]:
         """Has nodes observed and nothing done to them; without a range, the whole site. It lasts over restarts."""
         why = reason_of(reason, "freeze")
-        stop = Stop(why, said_by(by), self._head.clock())
+        stop = Stop(why, said_by(by), self._store.wall())
         if not text:
             return await self._site(stop, events.FROZEN, f"the site, by {stop.by}: {why}")
         async with self._head.desire.draft() as draft:
@@ -86,7 +86,7 @@ class Care:
         why = reason_of(reason, "begin a maintenance")
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
             raise InputError(f"cannot begin a maintenance of {seconds} seconds: it is a time above 0, a year at most")
-        now = self._head.clock()
+        now = self._store.wall()
         stop = Stop(why, said_by(by), now, None if seconds is None else now + seconds)
         async with self._head.desire.draft() as draft:
             records = self._nodes.select(text)
@@ -101,7 +101,7 @@ class Care:
 
     async def end(self, text: str, by: str) -> list[str]:
         """Ends the maintenance of nodes. Raises Refused if none of them has one."""
-        who, now = said_by(by), self._head.clock()
+        who, now = said_by(by), self._store.wall()
         async with self._head.desire.draft() as draft:
             records = [r for r in self._nodes.select(text) if r.care.maintenance is not None]
             if not records:
