@@ -96,8 +96,13 @@ class ImageStore:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"cannot read {self._index}: {error}", hint="restore it, or add the images again") from None
 
-    def _save(self) -> None:
-        write_json(self._index, [image.to_record() for _, image in sorted(self._images.items())], durable=True)
+    def _save(self, images: dict[str, Image]) -> None:
+        """The index is so, once it is on disk. Raises OperationFailed; then it is as it was."""
+        try:
+            write_json(self._index, [image.to_record() for _, image in sorted(images.items())], durable=True)
+        except OSError as error:
+            raise OperationFailed(f"cannot write {self._index}: {error.strerror}", hint="is its disk full, or read-only?") from None
+        self._images = images
 
     def path(self, digest: str) -> Path:
         """The file of a digest, whether it is there or not."""
@@ -126,8 +131,7 @@ class ImageStore:
                 history = (*history, Version(old.digest, old.size, old.created))
             created = old.created if old and old.digest == digest else now
             image = Image(name, digest, size, created, spec, history)
-            self._images[name] = image
-            self._save()
+            self._save({**self._images, name: image})
         return image
 
     def list(self) -> list[Image]:
@@ -147,8 +151,7 @@ class ImageStore:
         """Takes a name out, and contents that neither another name nor one of the digests `in_use` keeps. Raises NotFound."""
         self.get(name)
         with self._lock:
-            self._images.pop(name, None)
-            self._save()
+            self._save({key: image for key, image in self._images.items() if key != name})
         try:
             self.prune({*in_use})
         except (Unreachable, OperationFailed) as error:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.store.store import ImageStore
 from layercake.head import events
 from layercake.head.state import store as store_module
 from layercake.head.state.health import AGAIN_S, SLOW_S, STUCK_S
 from layercake.head.views.head import head_status
-from layercake.kraken.errors import InputError, OperationFailed
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from tests.support.disk import frozen, full, mounted, on_disk, read_only, stuck
 from tests.support.world import INVENTORY, World
 
@@ -302,3 +303,21 @@ async def test_a_database_that_is_damaged_under_a_running_head(world: World) -> 
     assert "layercake restore" in caught.value.hint
     assert world.node("n0").node.state == "up"
     assert told(world) == ["database.unwell"]
+
+
+@ROOT
+@pytest.mark.root
+def test_an_image_that_cannot_be_put_into_the_index_is_not_there(tmp_path: Path) -> None:
+    content = tmp_path / "image"
+    content.write_bytes(b"hsqs of one")
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk:
+        images = ImageStore(disk / "images")
+        images.add(content, "one", {"systemd": False})
+        with full(disk):
+            with pytest.raises(LayercakeError, match="cannot "):
+                images.add(content, "two", {"systemd": False})
+            with pytest.raises(OperationFailed, match="cannot write"):
+                images.remove("one", in_use=())
+            assert [i.name for i in images.list()] == ["one"]
+        assert [i.name for i in ImageStore(disk / "images").list()] == ["one"]
+        images.add(content, "two", {"systemd": False})
