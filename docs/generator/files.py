@@ -17,7 +17,7 @@ from imageapi.spec.health import CHECKS, Health
 from layercake.head import modules
 from layercake.head.hosting import declared
 from layercake.head.settings import Settings
-from layercake.inventory.rules import NODE
+from layercake.inventory.rules import GROUP, NODE
 
 KEY_MEANINGS = {
     "arch": "The processor: `x86_64` or `aarch64`.",
@@ -27,6 +27,10 @@ KEY_MEANINGS = {
     "ip": "Its IPv4 address.",
     "images": "The names of the images that it shall run.",
     "groups": "The groups it belongs to. A later group goes before an earlier one.",
+}
+GROUP_MEANINGS = {
+    "domain": "`true`: its nodes share what they can lose together, a switch or a power supply. Many of them silent at once are an "
+              "outage, and are not started anew; see [when half the rack is dark](../howto/half-the-rack-is-dark.md).",
 }
 CONTAINER_MEANINGS = {
     "systemd": "Whether systemd is its init. `image add` sets it unless told otherwise; `image build` sees it in the image.",
@@ -77,10 +81,11 @@ def config_page() -> str:
 def inventory_page() -> str:
     """The inventory: keys of every node, and those of the modules."""
     keys = [*NODE, "images", "groups"]
-    if set(keys) != set(KEY_MEANINGS):
-        raise SystemExit(f"cannot write the inventory page: KEY_MEANINGS is not {keys}")
+    if set(keys) != set(KEY_MEANINGS) or set(GROUP) != set(GROUP_MEANINGS):
+        raise SystemExit(f"cannot write the inventory page: KEY_MEANINGS is not {keys}, or GROUP_MEANINGS not {list(GROUP)}")
     own = [(code(k), plain(KEY_MEANINGS[k])) for k in keys]
-    parts = [_INVENTORY, "## Keys of every node\n", table(("Key", "Meaning"), own)]
+    parts = [_INVENTORY, "## Keys of every node\n", table(("Key", "Meaning"), own),
+             "## Keys of a group\n", table(("Key", "Meaning"), [(code(k), plain(GROUP_MEANINGS[k])) for k in GROUP])]
     for module in modules.built_in():
         if module.part is not None:
             prefix = f"{module.part.key}." if module.part.key else ""

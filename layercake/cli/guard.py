@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from layercake.cli.common.asking import counted
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, seconds
 from layercake.inventory.ranges import fold
@@ -85,12 +86,17 @@ def end_outage(app: App, domain: str, yes: bool) -> Answer:
     return Answer(answer, "the outage is ended")
 
 
+def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
+    """Asks, with how many nodes it is about."""
+    return yes or app.confirm(f"{what} {nodes}: {counted(app.head.get('/v1/nodes', range=nodes)['nodes'])}?", False)
+
+
 @command()
 @nodes_argument
 @yes_option
 def take(app: App, nodes: str, yes: bool) -> Answer:
     """Take over the machines of RANGE that were found running: whatever runs there ends, and they boot anew."""
-    if not app.confirm(f"Whatever runs on {nodes} is ended. Take them?", yes):
+    if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):
         return Answer(code=FAILED)
     return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": _who()}), "taken")
 
@@ -100,7 +106,7 @@ def take(app: App, nodes: str, yes: bool) -> Answer:
 @yes_option
 def remedy(app: App, nodes: str, yes: bool) -> Answer:
     """Let the silent nodes of RANGE be started anew, though something speaks against it (see `node explain`)."""
-    if not app.confirm(f"{nodes} may still be at work, only silent. Start them anew?", yes):
+    if not _agreed(app, nodes, "They may still be at work, only silent. Start anew", yes):
         return Answer(code=FAILED)
     return _names(app.head.post("/v1/nodes/remedy", {"range": nodes, "by": _who()}), "released")
 

@@ -107,7 +107,8 @@ class Head:
             self._tasks.append(asyncio.create_task(self._check_images()))
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
-            gate = Slurm(Scontrol(slurm.conf), self.rolls.all, self.rolls.look, self._slurm_event)
+            gate = Slurm(Scontrol(slurm.conf), self.rolls.all, self.rolls.look, self._slurm_event,
+                         lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None})
             self.rolls.gate = gate
             self._tasks.append(asyncio.create_task(gate.run(slurm.poll_s)))
         self.store.event(None, events.HEAD_STARTED, f"the head has started with {len(self.store)} nodes")

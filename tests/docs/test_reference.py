@@ -15,7 +15,7 @@ from imageapi.spec.container import CONTAINER_FIELDS
 from layercake.cli.main import cli
 from layercake.head import modules
 from layercake.head.settings import Settings
-from layercake.inventory.rules import NODE
+from layercake.inventory.rules import GROUP, NODE
 
 
 def committed(name: str) -> str:
@@ -57,7 +57,7 @@ def test_every_setting_is_there() -> None:
 
 def test_every_key_of_the_inventory_is_there() -> None:
     page = committed("inventory.md")
-    for key in (*NODE, "images", "groups"):
+    for key in (*NODE, *GROUP, "images", "groups"):
         assert f"| `{key}` |" in page
     for module in modules.built_in():
         for field in msgspec.structs.fields(module.part.struct) if module.part else ():

@@ -160,3 +160,17 @@ NodeName=n3 State=DOWN+DRAIN+NOT_RESPONDING ThreadsPerCore=1 Reason=layercake ro
 def test_what_scontrol_says_is_understood(name: str, drained: bool, roll: int) -> None:
     node = parse(NODES)[name]
     assert (node.drained, node.roll) == (drained, roll)
+
+
+async def test_a_maintenance_drains_a_node_and_its_end_resumes_it() -> None:
+    slurm, maintained, events = FakeSlurm(["n0", "n1", "n2"]), {"n0": "id0", "n1": "id1"}, list[str]()
+    slurm.found["n1"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad fan")  # a person drained it
+    driver = Slurm(slurm, list, lambda ids: None, lambda key, kind, *_: events.append(f"{key} {kind.name}"), lambda: maintained)
+    await driver.turn()
+    assert slurm.orders == [("drain", ("n0",))] and events == ["id0 slurm.drained"]
+    maintained = {}
+    await driver.turn()
+    assert slurm.orders[-1] == ("resume", ("n0",)) and slurm.drained() == {"n1"}
+    await driver.turn()
+    await driver.turn()
+    assert len(slurm.orders) == 2
