@@ -172,6 +172,14 @@ async def test_a_frozen_site_stays_as_it_is(rack: Rack) -> None:
     assert rack.started()
 
 
+async def test_power_on_in_an_outage_resets_nobody(rack: Rack) -> None:
+    rack.pass_time(30)
+    await rack.ops.nodes.set_state("@all", "up", False)
+    rack.pass_time(300)
+    await settled()
+    assert rack.started() == []
+
+
 async def test_a_freeze_of_some_nodes_holds_only_those(rack: Rack) -> None:
     with pytest.raises(InputError, match="no reason"):
         await rack.ops.care.freeze("n0", "  ", "ann")
@@ -202,6 +210,18 @@ async def test_a_person_may_cycle_a_node_in_maintenance(rack: Rack) -> None:
     await rack.ops.care.begin("n0", "new DIMM", "ann", None)
     await rack.ops.power.cycle("n0", True)
     assert rack.started() == ["n0 power-off"]
+    rack.sees_power("n0", "OFF")
+    assert rack.started() == ["n0 power-off", "n0 power-on"]
+
+
+async def test_a_person_may_switch_a_node_in_maintenance_on_and_off(rack: Rack) -> None:
+    await rack.ops.care.begin("n0", "new DIMM", "ann", None)
+    await rack.ops.nodes.set_state("n0", "off", True)
+    rack.sees_power("n0", "OFF")
+    rack.pass_time(5, *LEFT[1:], *RIGHT)
+    assert rack.started() == ["n0 power-off"]
+    await rack.ops.nodes.set_state("n0", "up", False)
+    assert rack.started() == ["n0 power-off", "n0 power-on"]
 
 
 async def test_a_head_that_did_not_listen_declares_nobody_lost(rack: Rack) -> None:

@@ -41,7 +41,7 @@ class Care(msgspec.Struct, frozen=True):
 
     `ours`: the head has started it, it has joined, or a person said so; what runs on another is not ours to end. `up`: it has been
     in sync since it was last meant to go down, so that starting it again is a remedy. `busy`: its last word was that it must not be
-    interrupted. `released`: a person said that a remedy may go on.
+    interrupted. `released`: a person said that it shall be started, until it is up.
     """
 
     ours: bool = False

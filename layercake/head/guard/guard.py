@@ -135,7 +135,7 @@ class Guard:
             return
         care, order = record.care, record.care.order
         if order is not None:
-            record.care = replace(care, order=None, up=False, busy=False, released=False)
+            record.care = replace(care, order=None, up=False, busy=False, released=order.what == "cycle")
             self._silent.pop(record.node.id, None)
             self._store.mark(record)
             if order.what == "cycle":
@@ -223,7 +223,7 @@ class Guard:
                            "starts it anew)")
         if not self._starts(record):
             return None
-        if care.maintenance is not None:
+        if care.maintenance is not None and not care.released:
             since = when(care.maintenance.since, self._store.wall())
             return Verdict(Why.MAINTENANCE, f"in maintenance by {care.maintenance.by} for {since}: {care.maintenance.reason}")
         if care.up and (held := self._remedy(record, mutation, dead=off or record.node.id in self._firmware)) is not None:

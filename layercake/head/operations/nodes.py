@@ -54,7 +54,7 @@ class Nodes:
                 forced = state == "off" and force and record.value("power") != "OFF"
                 order = Order("off", force=True, by="a person", at=self._head.clock()) if forced else None
                 draft.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
-                care = partial(replace, ours=True, order=order)
+                care = partial(replace, ours=True, order=order, released=state == "up" and record.value("power") == "OFF")
                 self._head.desire.images(draft, record, node.images, node=node, care=care)
                 draft.after(partial(self._head.sync.push, record))
         return [r.name for r in records]
