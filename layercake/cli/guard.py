@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import Any
 
 import click
 
-from layercake.cli.common.asking import counted
+from layercake.cli.common.asking import counted, who
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, seconds
 from layercake.inventory.ranges import fold
@@ -20,10 +19,6 @@ _OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=Tr
 _MAINTENANCES = (Column("NODE"), Column("SINCE"), Column("UNTIL"), Column("BY"), Column("ENDED"), Column("REASON", flexible=True))
 _SPAN = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _who() -> str:
-    return os.environ.get("SUDO_USER") or os.environ.get("USER") or ""
 
 
 def span(text: str) -> float:
@@ -47,7 +42,7 @@ def _names(answer: dict[str, Any], what: str) -> Answer:
 @_reason
 def freeze(app: App, nodes: str, reason: str) -> Answer:
     """Observe the nodes of RANGE and do nothing to them; without RANGE, the whole site. It lasts until `thaw`."""
-    return _names(app.head.post("/v1/guard/freeze", {"range": nodes, "reason": reason, "by": _who()}), "frozen")
+    return _names(app.head.post("/v1/guard/freeze", {"range": nodes, "reason": reason, "by": who()}), "frozen")
 
 
 @command()
@@ -57,7 +52,7 @@ def thaw(app: App, nodes: str, yes: bool) -> Answer:
     """End the freeze of RANGE; without RANGE, of the whole site. What was held back goes on."""
     if not app.confirm(f"What the head held back goes on ({nodes or 'the whole site'}). Thaw?", yes):
         return Answer(code=FAILED)
-    return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": _who()}), "thawed")
+    return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": who()}), "thawed")
 
 
 @click.group()
@@ -82,7 +77,7 @@ def end_outage(app: App, domain: str, yes: bool) -> Answer:
     if known and not app.confirm(f"{known[0]['silent']} silent nodes ({fold(known[0]['nodes'])}) are started anew, "
                                  "whether they run something or not. Go on?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": _who()})
+    answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": who()})
     return Answer(answer, "the outage is ended")
 
 
@@ -98,7 +93,7 @@ def take(app: App, nodes: str, yes: bool) -> Answer:
     """Take over the machines of RANGE that were found running: whatever runs there ends, and they boot anew."""
     if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):
         return Answer(code=FAILED)
-    return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": _who()}), "taken")
+    return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": who()}), "taken")
 
 
 @command()
@@ -108,7 +103,7 @@ def remedy(app: App, nodes: str, yes: bool) -> Answer:
     """Let the silent nodes of RANGE be started anew, though something speaks against it (see `node explain`)."""
     if not _agreed(app, nodes, "They may still be at work, only silent. Start anew", yes):
         return Answer(code=FAILED)
-    return _names(app.head.post("/v1/nodes/remedy", {"range": nodes, "by": _who()}), "released")
+    return _names(app.head.post("/v1/nodes/remedy", {"range": nodes, "by": who()}), "released")
 
 
 @click.group()
@@ -122,7 +117,7 @@ def maintenance() -> None:
 @click.option("--for", "for_", default="", help="How long: 90s, 30m, 4h, 2d. Without it, until it is ended.")
 def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
     """Begin the maintenance of the nodes of RANGE."""
-    body = {"range": nodes, "reason": reason, "seconds": span(for_) if for_ else None, "by": _who()}
+    body = {"range": nodes, "reason": reason, "seconds": span(for_) if for_ else None, "by": who()}
     return _names(app.head.post("/v1/maintenance/begin", body), "in maintenance")
 
 
@@ -130,7 +125,7 @@ def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
 @nodes_argument
 def end(app: App, nodes: str) -> Answer:
     """End the maintenance of the nodes of RANGE."""
-    return _names(app.head.post("/v1/maintenance/end", {"range": nodes, "by": _who()}), "back from maintenance")
+    return _names(app.head.post("/v1/maintenance/end", {"range": nodes, "by": who()}), "back from maintenance")
 
 
 @command(maintenance, "list")

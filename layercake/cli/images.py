@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import confirm_images
+from layercake.cli.common.asking import confirm_images, who
 from layercake.cli.common.client import LONG_S, quoted
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, moment, short, size
 from layercake.cli.common.watch import Watch, follow, rolled, summary
 from layercake.cli.images_build import build, container_file, variables, words
-from layercake.cli.rolls import begin, begun_line, request_of, watched_all, who
+from layercake.cli.rolls import begin, begun_line, request_of, watched_all
 from layercake.inventory.ranges import fold
 
 _LIST = (Column("NAME"), Column("DIGEST"), Column("SIZE", right=True), Column("CREATED"), Column("SYSTEMD"),

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import at_stake
+from layercake.cli.common.asking import at_stake, who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, yes_option
 from layercake.cli.common.output import Column, Output
 from layercake.cli.common.watch import Watch, converged, follow, summary
-from layercake.cli.rolls import begun_line, watched_all, who
+from layercake.cli.rolls import begun_line, watched_all
 from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
 from layercake.inventory.source import read as read_source

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from layercake.cli.common.asking import who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command
 from layercake.cli.common.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
 from layercake.cli.common.watch import looks
@@ -29,14 +29,6 @@ _COUNTS = (Column("NODES ARE", styled=True), Column("COUNT", right=True))
 _BAR = 40  # columns
 
 Roll = Mapping[str, Any]
-
-
-def who() -> str:
-    """The name that stands in the history for the person at this terminal."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 @click.group()

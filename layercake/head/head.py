@@ -128,7 +128,7 @@ class Head:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.guard.stop()
+        await self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await self.host.stop()
         await self.services.stop()

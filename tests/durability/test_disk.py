@@ -19,9 +19,7 @@ from layercake.head.state.health import AGAIN_S, SLOW_S, STUCK_S
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from tests.support.disk import frozen, full, mounted, on_disk, read_only, stuck
-from tests.support.world import INVENTORY, World
-
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+from tests.support.world import INVENTORY, World, opened
 
 
 def told(world: World) -> list[str]:
@@ -136,17 +134,10 @@ async def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPat
 async def small(tmp_path: Path) -> AsyncIterator[World]:
     """A head whose data directory is a file system of 2 MB."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2m", "none") as disk:
-        found = World(disk)
-        try:
-            found.open()
-            await found.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+        async with opened(disk) as found:
             yield found
-        finally:
-            await found.close_head()
-            found.client.close()
 
 
-@ROOT
 @pytest.mark.root
 async def test_a_full_disk(small: World) -> None:
     small.attach("n0")
@@ -176,7 +167,6 @@ async def test_a_full_disk(small: World) -> None:
     assert told(small) == ["database.unwell", "database.well"]
 
 
-@ROOT
 @pytest.mark.root
 def test_a_head_is_not_started_on_a_full_disk_and_says_why(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk, full(disk), \
@@ -184,7 +174,6 @@ def test_a_head_is_not_started_on_a_full_disk_and_says_why(tmp_path: Path) -> No
         World(disk)
 
 
-@ROOT
 @pytest.mark.root
 async def test_a_head_is_not_started_on_a_read_only_disk_and_says_why(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2m", "none") as disk:
@@ -215,7 +204,6 @@ def ext4(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-@ROOT
 @pytest.mark.root
 async def test_a_disk_that_does_not_answer_for_a_while(ext4: Path) -> None:
     """A frozen file system: the writing thread waits in the kernel, the head does not."""
@@ -305,7 +293,6 @@ async def test_a_database_that_is_damaged_under_a_running_head(world: World) -> 
     assert told(world) == ["database.unwell"]
 
 
-@ROOT
 @pytest.mark.root
 def test_an_image_that_cannot_be_put_into_the_index_is_not_there(tmp_path: Path) -> None:
     content = tmp_path / "image"

@@ -90,7 +90,6 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
         assert not found.started()
         yield found
     finally:
-        found.head.guard.stop()
         await found.close_head()
         found.client.close()
 

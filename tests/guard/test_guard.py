@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from layercake.head.head import Head
-from layercake.head.operations import Operations
+from layercake.head.guard.facts import Care
+from layercake.head.guard.settings import GuardSettings
+from layercake.head.guard.slots import Slots
 from layercake.head.views.explain import explain_view
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, NotFound, Refused
@@ -245,12 +246,20 @@ async def test_a_hold_after_a_restart_ends_when_the_agent_is_back(rack: Rack) ->
 
 
 async def test_boots_are_bounded(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    head: Head = rack.head
-    limit = 3
-    monkeypatch.setattr(head.guard._slots, "_settings", head.settings.guard.__class__(boots=limit))
+    monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(boots=3)))
     for name in LEFT:
-        rack.node(name).care = rack.node(name).care.__class__(ours=True)
+        rack.node(name).care = Care(ours=True)
         rack.sees_power(name, "OFF")
-    assert len(rack.started("power-on")) == limit
-    assert "boot in domain left, no more at once" in why(rack, LEFT[limit])
-    assert isinstance(rack.ops, Operations)
+    assert len(rack.started("power-on")) == 3
+    assert "boot in domain left, no more at once" in why(rack, LEFT[3])
+    rack.speak(LEFT[0])
+    rack.tick(1)
+    assert len(rack.started("power-on")) == 4, "one is up: it is another's turn"
+
+
+async def test_what_a_hello_says_again_is_not_written_again(rack: Rack) -> None:
+    await rack.ops.nodes.set_state("n0", "off", False)
+    rack.speak("n0", "n1")
+    rack.head.store.dirty.clear()
+    rack.speak("n0", "n1")
+    assert not rack.head.store.dirty

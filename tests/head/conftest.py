@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.world import INVENTORY, World
+from tests.support.world import World, opened
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    found = World(tmp_path)
-    try:
-        found.open()
-        await found.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+    async with opened(tmp_path) as found:
         yield found
-    finally:
-        await found.close_head()
-        found.client.close()

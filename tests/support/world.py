@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from layercake.head.head import Head
@@ -48,6 +50,7 @@ class World:
         self.open()
 
     async def close_head(self) -> None:
+        await self.head.guard.stop()
         self.head.sync.close()
         await self.head.database.close(self.head.store)
 
@@ -99,3 +102,16 @@ class World:
 
     def kinds(self, name: str) -> list[str]:
         return [e.kind for e in self.node(name).history]
+
+
+@contextlib.asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[World]:
+    """A world over a directory, ready with two nodes."""
+    found = World(directory)
+    try:
+        found.open()
+        await found.ops.inventory.apply(INVENTORY, "test.yaml", None, False)
+        yield found
+    finally:
+        await found.close_head()
+        found.client.close()

@@ -6,6 +6,7 @@ knows which they are; a group is whatever the inventory makes of it today, so it
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from layercake.cli.common.command import App
 
 NodeView = Mapping[str, Any]
+
+
+def who() -> str:
+    """The name that stands in the history for the person at this terminal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def is_group(nodes: str) -> bool:

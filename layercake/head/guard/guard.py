@@ -93,10 +93,12 @@ class Guard:
         self._expected = {r.node.id for r in self._store if r.care.up}
         self._expected_until = until
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Asks nobody any more."""
-        for task in self._asking.values():
+        tasks = list(self._asking.values())
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- what happens to nodes
 
@@ -104,8 +106,9 @@ class Guard:
         """A node speaks, and is in sync."""
         key, care = record.node.id, record.care
         said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
-        if not (care.ours and care.up) or care.busy != said or care.released:
-            record.care = replace(care, ours=True, up=care.order is None and record.node.state == "up", busy=said, released=False)
+        up = care.order is None and record.node.state == "up"
+        if (care.ours, care.up, care.busy, care.released) != (True, up, said, False):
+            record.care = replace(care, ours=True, up=up, busy=said, released=False)
             self._store.mark(record)
         self._expected.discard(key)
         if key in self._silent or key in self._slots:
@@ -143,6 +146,7 @@ class Guard:
             self._hands.want_again(record)
         elif record.node.state == "off" and care.up:
             record.care = replace(care, up=False, busy=False)
+            self._silent.pop(record.node.id, None)
             self._store.mark(record)
 
     def failed(self, record: Record, why: str, *, for_good: bool) -> None:
@@ -274,7 +278,7 @@ class Guard:
         try:
             self._findings[key] = await self._witnesses.ask(record, self._clock())
         finally:
-            del self._asking[key]
+            self._asking.pop(key, None)
         if key in self._waiting and self._store.find(key) is record:
             self._answer(record)
 

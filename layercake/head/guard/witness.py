@@ -43,7 +43,12 @@ async def neighbour(address: str) -> bool | None:
         process = await asyncio.create_subprocess_exec(
             "ip", "-j", "neigh", "show", "to", address, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL)
-        out, _ = await process.communicate()
+        try:
+            out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         states = {state for entry in json.loads(out or b"[]") for state in entry.get("state", ())}
     except (OSError, ValueError):
         return None
