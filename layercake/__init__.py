@@ -1,3 +1,3 @@
 """Layercake: one service on a head node that takes a rack from cold metal to running system images."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

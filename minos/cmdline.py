@@ -17,6 +17,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _HEAD = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}")
 _SYNC = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}:[0-9]{1,5}")
 _TIME = re.compile(r"[0-9]{1,11}", re.ASCII)
+_BOOT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,256}")
 
 
@@ -32,7 +33,7 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What the command line says. `token` is a secret; "" and None stand for what is not given. `time` is
-    the head's when it wrote the line, in seconds since the epoch."""
+    the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs."""
 
     node: str
     name: str
@@ -44,6 +45,7 @@ class Identity:
     sync: str
     token: str
     time: int | None = None
+    boot: str = ""
 
 
 def words(text: str) -> dict[str, str]:
@@ -96,4 +98,5 @@ def parse(text: str) -> Identity:
         sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
         token=_checked(found, "token", _TOKEN, "a token"),
         time=int(_checked(found, "time", _TIME, "a number of seconds")) if found.get("time") else None,
+        boot=_checked(found, "boot", _BOOT, "a boot set's name"),
     )

@@ -8,4 +8,9 @@ NODE_API = EventKind("node.api", Severity.DEBUG, "The port on which the node's o
 NODE_API_FAILED = EventKind("node.api-failed", Severity.WARNING, "The node's own API is not served; its images are not concerned.")
 EVENTS_DROPPED = EventKind("service.events-dropped", Severity.WARNING, "Events were dropped: the head was away for too long.")
 
-EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED)
+AGENT = EventKind("agent.runs", Severity.DEBUG, "Of which boot set the node's agent is.", Bearing.STANDING)
+AGENT_SWAPPED = EventKind("agent.swapped", Severity.INFO, "The node's agent was replaced in place; its images go on.")
+AGENT_SWAP_FAILED = EventKind("agent.swap-failed", Severity.ERROR,
+    "The node's agent could not be replaced, or the new one was given up; the one from before goes on.")
+
+EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED)

@@ -174,4 +174,4 @@ def main() -> None:
     if identity is None or not identity.node or not identity.head:
         say("init: no layercake.node and layercake.head on the command line: no agent, supervising only")
         supervisor.Supervisor(RUN, None, say=say, init=True).run()
-    supervisor.Supervisor(RUN, agent, say=say, init=True).run()
+    supervisor.Supervisor(RUN, agent, say=say, init=True, arguments=("--minos", RUN)).run()

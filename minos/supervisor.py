@@ -7,7 +7,8 @@ agent never stops the images: they are this process's children, not the agent's.
 As PID 1 it ignores requests to stop. On a host (`python -m minos.supervisor --run DIR -- AGENT-ARGUMENTS`), SIGTERM
 stops the agent and leaves the containers unless --stop-containers is given.
 
-The agent is forked from this interpreter, without a second start of Python; it imports its own modules after the fork.
+The agent is forked from this interpreter, without a second start of Python; it imports its own modules after the fork. One that
+the head has handed over (programs.py) is another program: it is executed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from layercake.base.files import write_atomic
 from layercake.kraken.backoff import backoff
 from minos import syscalls
+from minos.programs import Programs, environment
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.2, 30.0
 STEADY = 60.0
 """An agent that ran this many seconds was healthy: its next death starts the back-off anew."""
 KEEP_EXITS = 512
+TRIAL_LOOK_S = 0.5
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 
 
@@ -39,10 +42,11 @@ def describe(status: int) -> str:
 
 
 class Supervisor:
-    """One agent and its orphans. `agent` runs in the forked child; None supervises only."""
+    """One agent and its orphans. `agent` runs in the forked child; None supervises only. `arguments` are for an agent that was
+    handed over."""
 
     def __init__(self, run: str, agent: Callable[[], None] | None, *, say: Callable[[str], None], init: bool = False,
-                 stop_containers: bool = False) -> None:
+                 stop_containers: bool = False, arguments: Sequence[str] = ()) -> None:
         self.run_dir = Path(run)
         self.exits = self.run_dir / "exits"
         self.agent = agent
@@ -53,6 +57,7 @@ class Supervisor:
         self.deaths = 0
         self.started = 0.0
         self.stopping = False
+        self.programs = Programs(self.run_dir, arguments)
         self._kept: deque[str] = deque()
 
     def run(self) -> None:
@@ -68,25 +73,37 @@ class Supervisor:
                 self._start()
                 start_at = float("inf")
             wait = max(0.0, min(start_at - now, 3600.0)) if not self.agent_pid else 3600.0
-            received = signal.sigtimedwait(SIGNALS, wait)
+            received = signal.sigtimedwait(SIGNALS, wait if self.programs.until is None else min(wait, TRIAL_LOOK_S))
             if received and received.si_signo != signal.SIGCHLD:
                 self._asked_to_stop()
             if self._reap() and not self.stopping:
-                start_at = time.monotonic() + backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX)
+                start_at = time.monotonic() + self._pause()
+            if self.programs.until is not None:
+                self._look_at_trial()
         if self.stop_containers:
             self._stop_containers()
         (self.run_dir / "agent.pid").unlink(missing_ok=True)
         sys.exit(0)
 
+    def _look_at_trial(self) -> None:
+        """Ends an agent on trial whose time is over; its end is then reaped like any other."""
+        if self.programs.proven():
+            self.say(f"supervisor: agent {self.programs.current} is good")
+        elif self.agent_pid and self.programs.until is not None and time.monotonic() >= self.programs.until:
+            os.kill(self.agent_pid, signal.SIGKILL)
+
     def _start(self) -> None:
-        """Forks the agent."""
+        """Starts the agent in a child."""
         sys.stdout.flush()
+        command = self.programs.command(sys.executable)
         child = os.fork()
         if child == 0:
             status = 1
             try:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-                if self.agent:
+                if command:
+                    os.execve(command[0], command, environment(self.programs.current))  # noqa: S606 (without a shell, on purpose)
+                elif self.agent:
                     self.agent()
                 status = 0
             except SystemExit as stop:
@@ -100,6 +117,7 @@ class Supervisor:
                 os._exit(status)
         self.agent_pid = child
         self.started = time.monotonic()
+        self.programs.began(self.started)
         write_atomic(self.run_dir / "agent.pid", f"{child}\n")
 
     def _asked_to_stop(self) -> None:
@@ -130,9 +148,17 @@ class Supervisor:
         lasted = time.monotonic() - self.started
         self.deaths = 1 if lasted >= STEADY else self.deaths + 1
         self.agent_pid = 0
-        if not self.stopping:
-            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), "
-                     f"again in {backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX):.1f} s")
+        if self.stopping:
+            return
+        if other := self.programs.ended(f"ended after {lasted:.1f} s: {describe(status)}", self.deaths):
+            self.deaths = 0
+            self.say(f"supervisor: {other}")
+        else:
+            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), again in {self._pause():.1f} s")
+
+    def _pause(self) -> float:
+        """Seconds until the agent is started again."""
+        return backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0
 
     def _record(self, pid: int, status: int) -> None:
         """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never containers."""
@@ -180,7 +206,7 @@ def main(arguments: list[str]) -> None:
     def say(text: str) -> None:
         print(f"minos: {text}", flush=True)  # noqa: T201 (the console is our output)
 
-    Supervisor(run, agent, say=say, stop_containers="--stop-containers" in given).run()
+    Supervisor(run, agent, say=say, stop_containers="--stop-containers" in given, arguments=rest.split("\0")).run()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ def boot_id() -> str:
 
 def configuration(found: cmdline.Identity, token: str, authority: Path, run: Path) -> Config:
     """The agent's configuration from what a command line says."""
-    return Config(found.node, found.name, found.mac, found.head, found.sync, token, authority, run, boot_id(), __version__)
+    agent = os.environ.get("LAYERCAKE_AGENT", "own")
+    return Config(found.node, found.name, found.mac, found.head, found.sync, token, authority, run, boot_id(), __version__,
+                  found.boot, found.boot if agent == "own" else agent)
 
 
 def main_on_node(run: str) -> None:
@@ -64,13 +66,13 @@ def main_on_node(run: str) -> None:
 
 
 USAGE = ("usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run DIR "
-         "[--sync HOST:PORT] [--name NAME] [--mac MAC] [--cgroup NAME]")
+         "[--sync HOST:PORT] [--name NAME] [--mac MAC] [--boot SET] [--cgroup NAME]")
 
 
 def options(arguments: Sequence[str]) -> dict[str, str]:
     """The --name value pairs of a command line. (argparse would cost a node's start for nothing.) Raises InputError."""
-    known = ("head", "ca", "node", "token-file", "run", "sync", "name", "mac", "cgroup")
-    found = {"name": "", "mac": "", "sync": "", "cgroup": "layercake"}
+    known = ("head", "ca", "node", "token-file", "run", "sync", "name", "mac", "boot", "cgroup")
+    found = {"name": "", "mac": "", "sync": "", "boot": "", "cgroup": "layercake"}
     words = list(arguments)
     while words:
         word = words.pop(0)
@@ -84,11 +86,14 @@ def options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The agent on a host. Does not return."""
+    """The agent on a host, or with `--minos RUN` that of an archive in minOS. Does not return."""
+    if arguments[:1] == ["--minos"]:
+        main_on_node(arguments[1])
+        return
     try:
         found = options(arguments)
         token = Path(found["token-file"]).read_text().strip()
-        text = " ".join(f"layercake.{k}={found[k]}" for k in ("node", "name", "mac", "head", "sync") if found[k])
+        text = " ".join(f"layercake.{k}={found[k]}" for k in ("node", "name", "mac", "head", "sync", "boot") if found[k])
         config = configuration(cmdline.parse(text), token, Path(found["ca"]), Path(found["run"]))
         start(config, found["cgroup"])
     except (LayercakeError, OSError) as error:

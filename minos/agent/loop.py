@@ -20,6 +20,7 @@ from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early, Look
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
+from minos.agent.swap import Swap
 from minos.agent.wanted import NodeImages, Wanted
 from minos.agent.worker import Done, Worker
 
@@ -63,6 +64,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
         prepare(early.config.run)
+        self._swap = Swap(early.config, early.event, early.inbox.wake)
         self._work: Work | None = None
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
@@ -70,7 +72,7 @@ class Agent:
         self._stop = False
 
     def run(self) -> None:
-        """Runs until SIGTERM. The containers stay. Raises LayercakeError."""
+        """Runs until SIGTERM, or until another agent is to take over. The containers stay. Raises LayercakeError."""
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._terminate)
         if self._early.session:
@@ -78,6 +80,9 @@ class Agent:
             self._early.link.pull()
         while not self._stop:
             self._once()
+            if self._swap.ready and self._work is not None and self._work.machine.node.active is None:
+                self._early.link.drain()  # what this agent has seen is told by it
+                return
 
     def _terminate(self, number: int, frame: object) -> None:
         self._stop = True
@@ -91,6 +96,7 @@ class Agent:
         self._work = Work(session, bond, machine, Wanted(self._images, machine, early.link, early.file, self._worker.interrupt))
         self._selector.register(bond, selectors.EVENT_READ)
         self._serve_at = self._clock() + SERVE_DELAY
+        self._swap.begin()
         machine.discovered({**ALIVE, "busy": self._busy()}, "the agent runs")
         if desired is not None:
             self._desired(self._work, desired, first=True)
@@ -159,6 +165,7 @@ class Agent:
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
         work.wanted.take(document, first)
         work.bond.took(work.wanted.revision)
+        self._swap.want(document.get("agent"), work.session)
 
     def _hear(self, work: Work) -> None:
         """Datagrams have come. What a head keeps in memory only is told again to one that was started again."""
@@ -166,6 +173,9 @@ class Agent:
             work.wanted.head_restarted()
             self._images.tell(again=True)
             self._api.tell()
+            self._swap.begin()
+        if work.bond.answered:
+            self._swap.answered()
 
     # ---- what is seen ------------------------------------------------------------------------------------------------
 

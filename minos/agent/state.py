@@ -35,6 +35,10 @@ class Config:
     run: Path
     boot_id: str
     version: str
+    boot: str = ""
+    """The boot set that this machine runs, "" if it is not known."""
+    agent: str = ""
+    """The boot set that this agent is of; "" for one that cannot be replaced."""
 
     @property
     def node_bytes(self) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
 from minos.build.builder import COMPRESSORS, BuildOptions, build, table
-from minos.build.kernel import SERVER_MODULES
+from minos.build.kernel import module_names
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3.11"))
     given = parser.parse_args(arguments)
-    modules = tuple(m for word in given.modules.split(",") if word for m in (SERVER_MODULES if word == "server" else (word,)))
+    modules = module_names(given.modules)
     options = BuildOptions(given.out, given.cache, given.ca, given.kernel_package, modules, given.compression, given.python)
     try:
         result = build(options, say=lambda text: print(text, file=sys.stderr))  # noqa: T201 (this is a command)

@@ -31,6 +31,7 @@ APPLETS = (
     "stat", "md5sum", "sha256sum", "hexdump", "strings", "tar", "gzip", "zcat", "chroot", "nsenter", "unshare", "setsid", "stty",
     "reset", "clear", "watch", "which", "xargs", "sort", "wc",
 )
+KERNEL_PACKAGE = "linux-image-cloud-amd64"
 LIMIT = 10 * 1000 * 1000
 COMPRESSORS: Mapping[str, tuple[str, ...]] = {
     "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
@@ -46,7 +47,7 @@ class BuildOptions:
     out: Path
     cache: Path
     ca: Path | None = None
-    kernel_package: str = "linux-image-cloud-amd64"
+    kernel_package: str = KERNEL_PACKAGE
     modules: tuple[str, ...] = ()
     compression: str = "zstd"
     python: Path = Path("/usr/bin/python3.11")
@@ -126,11 +127,11 @@ def _is_tls(module: python.Module) -> bool:
     return module.name in ("_ssl", "_hashlib")
 
 
-def collect(options: BuildOptions, found: kernel.Kernel) -> tuple[dict[str, dict[str, cpio.Entry]], tuple[str, ...]]:
+def collect(options: BuildOptions, found: kernel.Kernel,
+            closure: python.Closure) -> tuple[dict[str, dict[str, cpio.Entry]], tuple[str, ...]]:
     """The parts as {name: {path: entry}}, and the kernel modules in load order."""
     number = python.version(options.python)
     library = f"usr/lib/python{number}"
-    closure = python.closure(options.python, ROOT, ENTRIES)
     have: set[str] = set()
     parts = {"base": _base()}
     plain = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}
@@ -179,12 +180,13 @@ def compress(data: bytes, compression: str) -> bytes:
 
 
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
-    """Builds vmlinuz, minos.img and minos.json in options.out. Raises LayercakeError with what is missing."""
+    """Builds vmlinuz, minos.img, agent.zip and minos.json in options.out. Raises LayercakeError with what is missing."""
     _check_authority(options.ca)
     say(f"kernel package {options.kernel_package}")
     found = kernel.unpack(kernel.fetch(options.kernel_package, options.cache))
     say(f"kernel {found.release}")
-    parts, modules = collect(options, found)
+    closure = python.closure(options.python, ROOT, ENTRIES)
+    parts, modules = collect(options, found, closure)
     archives = {name: cpio.archive(entries) for name, entries in parts.items()}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         packed = dict(zip(archives, pool.map(lambda data: compress(data, options.compression), archives.values()), strict=True))
@@ -197,6 +199,7 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
         packed["site"], archives["site"] = site, site
         whole += site
     write_atomic(image, whole, mode=0o644)
+    write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
     result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules)
     write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)

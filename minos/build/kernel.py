@@ -27,6 +27,11 @@ SERVER_MODULES = ("e1000e", "igb", "ixgbe", "i40e", "ice", "bnxt_en", "tg3", "r8
 """Network cards of common servers; the cloud kernel lacks most of them, linux-image-amd64 has them."""
 
 
+def module_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; "server" stands for SERVER_MODULES."""
+    return tuple(name for word in text.split(",") if word for name in (SERVER_MODULES if word == "server" else (word,)))
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """An unpacked kernel: its release, the image, and the directory of its modules."""

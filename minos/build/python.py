@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,3 +85,14 @@ def libraries(binaries: Iterable[Path]) -> dict[str, Path]:
         for path in re.findall(r"(?:=> )?(/\S+) \(0x", done.stdout):
             found[path] = Path(path).resolve()
     return found
+
+
+def agent(interpreter: Path, found: Closure) -> bytes:
+    """An agent that replaces one in place (minos/programs.py): all that it imports, compiled, compressed. The same modules give the
+    same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive(interpreter, (*found.own, *found.stdlib)))) as plain, \
+            zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
+        for entry in plain.infolist():
+            out.writestr(zipfile.ZipInfo(entry.filename, entry.date_time), plain.read(entry), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()

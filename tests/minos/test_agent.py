@@ -40,10 +40,14 @@ class Rig:
         self.process: subprocess.Popen[bytes] | None = None
         self.cgroup = f"test-{secrets.token_hex(4)}"
 
+    def command(self) -> str:
+        """How it is started, with what is to be filled in."""
+        return START
+
     def start(self, token: str = "good-token") -> None:
         (self.directory / "token").write_text(token)
         head = self.head
-        command = START.format(root=ROOT, run=self.run, url=head.url, ca=head.authority, node=head.node, sync=head.sync,
+        command = self.command().format(root=ROOT, run=self.run, url=head.url, ca=head.authority, node=head.node, sync=head.sync,
                                token=self.directory / "token", cgroup=self.cgroup)
         log = (self.directory / "agent.log").open("ab")
         self.process = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", command], stdout=log, stderr=log,

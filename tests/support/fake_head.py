@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 import secrets
@@ -22,6 +23,7 @@ from layercake.kraken.errors import WireError
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
+from minos.agent.swap import signed
 
 UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
 
@@ -45,6 +47,7 @@ class FakeHead:
         self.events: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
         self.secrets: dict[str, str] = {}
+        self.agents: dict[str, bytes] = {}
         self.silent = self.probing = False
         self._numbers = itertools.count(1000)
         self._address: tuple[str, int] | None = None
@@ -84,6 +87,17 @@ class FakeHead:
     def ask(self, number: int, **request: Any) -> None:
         """Puts a request to the node."""
         self.document = {**self.document, "revision": self.document["revision"] + 1, "requests": [{"id": number, **request}]}
+        self.push()
+
+    def hand_over(self, name: str, agent: bytes, ask: int, *, signature: bytes | None = None,
+                  sent: bytes | None = None) -> None:
+        """Wants another agent on the node. Signed by the head's authority, unless there is another signature; what is `sent` may be
+        another one than was signed."""
+        digest = hashlib.blake2b(agent, digest_size=32).hexdigest()
+        proof = signature or self.certificates.sign(signed(name, digest, len(agent))) or b""
+        self.agents[name] = sent or agent
+        order = {"set": name, "digest": digest, "size": len(agent), "signature": base64.b64encode(proof).decode(), "ask": ask}
+        self.document = {**self.document, "revision": self.document["revision"] + 1, "agent": order}
         self.push()
 
     def log(self, container: str, what: str, seconds: float = 120.0) -> str:
@@ -171,6 +185,12 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
+        def _send(self, data: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
         def _known(self) -> bool:
             try:
                 check_bearer(self.headers.get("Authorization", ""), head.key)
@@ -185,6 +205,8 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
             kind, _, name = self.path.removeprefix("/node/v1/").partition("/")
             if kind == "secrets":
                 self._reply(*((200, {"key": head.secrets[name]}) if name in head.secrets else (403, {"error": "not yours"})))
+            elif kind == "agent":
+                self._send(head.agents[name])
             else:
                 self._reply(200, head.document)
 

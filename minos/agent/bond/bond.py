@@ -25,6 +25,8 @@ class Bond:
         self._codec = SyncCodec(early.config.node_bytes, session.number, session.key, session.epoch, session.layout.digest)
         self._timer = HelloTimer(session.hello_s)
         self._newest = 0
+        self.answered = False
+        """Whether the head, as it runs now, has answered a HELLO of this agent."""
         self._said: tuple[int, int, int] | None = None
         host, port = session.sync
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
@@ -80,6 +82,7 @@ class Bond:
                 self._timer.now()
                 self._link.pull()
                 continue
+            self.answered = True
             if said.probe:
                 self._timer.now()
             if said.revision > self._newest:

@@ -143,7 +143,7 @@ class Link:
     def _join(self) -> None:
         config = self._config
         claim = {"node": config.node, "token": config.token, "boot_id": config.boot_id, "mac": config.mac,
-                 "version": config.version}
+                 "version": config.version, "boot": config.boot, "agent": config.agent}
         answer = self._call("POST", "/node/v1/join", claim)
         self._session = parse_join(answer)
         self._authorization = ""

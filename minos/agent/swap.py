@@ -1,0 +1,162 @@
+"""The agent's own replacement: what the head hands over is fetched, checked, and left to the supervisor (minos/programs.py).
+
+The head says in the desired state which agent shall run, as {"set", "digest", "size", "signature", "ask"}: the boot set that it
+belongs to, what it is, and the signature of the head's authority over that. Nothing else is ever executed. The same `ask` is tried
+once: one that was given up is not tried again until a person asks again.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercake.base.files import write_atomic
+from layercake.kraken.backoff import backoff
+from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.wire import bearer
+from minos.agent.bond.outbox import EventSink
+from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.state import Config, Session
+from minos.events import AGENT, AGENT_SWAP_FAILED, AGENT_SWAPPED
+from minos.programs import OWN, directory, read
+
+LIMIT = 16 << 20
+TRIES = 6
+"""How often the head is asked for it, with growing pauses."""
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def signed(name: str, digest: str, size: int) -> bytes:
+    """What the head's authority signs of an agent."""
+    return f"layercake agent\n{name}\n{digest}\n{size}\n".encode()
+
+
+def _libcrypto() -> ctypes.CDLL:
+    """The library that Python's own TLS has loaded, whatever its version is called."""
+    import ssl  # noqa: F401  it loads it
+
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "libcrypto" in line.rpartition("/")[2]:
+            return ctypes.CDLL(line[line.index("/"):])
+    raise OperationFailed("cannot check a signature: there is no libcrypto in this process")
+
+
+def verify(authority: Path, data: bytes, signature: bytes) -> None:
+    """Raises Refused if an authority's certificate (PEM) does not prove the signature, ECDSA or RSA over SHA-256, of the data.
+
+    OpenSSL does the work: Python's ssl module has it, and does not show it (EVP_DigestVerify(3)).
+    """
+    crypto, pem = _libcrypto(), authority.read_bytes()
+    for name in ("BIO_new_mem_buf", "PEM_read_bio_X509", "X509_get_pubkey", "EVP_MD_CTX_new", "EVP_sha256"):
+        getattr(crypto, name).restype = ctypes.c_void_p
+    pointer = ctypes.c_void_p
+    bio = pointer(crypto.BIO_new_mem_buf(pem, len(pem)))
+    certificate = pointer(crypto.PEM_read_bio_X509(bio, None, None, None))
+    key = pointer(crypto.X509_get_pubkey(certificate) if certificate else None)
+    context = pointer(crypto.EVP_MD_CTX_new())
+    try:
+        good = bool(key) and bool(context) and crypto.EVP_DigestVerifyInit(
+            context, None, pointer(crypto.EVP_sha256()), None, key) == 1 and crypto.EVP_DigestVerify(
+            context, signature, ctypes.c_size_t(len(signature)), data, ctypes.c_size_t(len(data))) == 1
+    finally:
+        crypto.EVP_MD_CTX_free(context)
+        crypto.EVP_PKEY_free(key)
+        crypto.X509_free(certificate)
+        crypto.BIO_free(bio)
+    if not good:
+        raise Refused("it is not signed by the head's authority")
+
+
+class Swap:
+    """Replaces the agent. `ready` says that the supervisor has everything: the agent may end as soon as it has nothing to do."""
+
+    def __init__(self, config: Config, event: EventSink, wake: Callable[[], None]) -> None:
+        self._config, self._event, self._wake = config, event, wake
+        self._tried = 0
+        self._good = False
+        self.ready = False
+        directory(config.run).mkdir(mode=0o700, exist_ok=True)
+
+    def begin(self) -> None:
+        """Says which agent runs, and what became of one that was tried before."""
+        config = self._config
+        self._event(AGENT, f"the agent is that of {config.agent or 'no boot set'}", boot=config.boot, agent=config.agent)
+        for name in ("given-up", "failed"):
+            words = read(config.run, name).split(" ", 2)
+            if len(words) == 3 and words[1].isdigit():
+                self._tried = max(self._tried, int(words[1]))
+        if name_and_why := read(config.run, "failed"):
+            name, _, why = name_and_why.partition(" ")
+            self._event(AGENT_SWAP_FAILED, f"the agent of {name} was given up: {why.partition(' ')[2]}", ask=self._tried)
+            (directory(config.run) / "failed").replace(directory(config.run) / "given-up")  # it is told once
+
+    def answered(self) -> None:
+        """The head has answered: an agent on trial is good."""
+        config = self._config
+        if self._good or not config.agent:
+            return
+        self._good, name = True, OWN if config.agent == config.boot else config.agent
+        if (before := read(config.run, "good")) != name:
+            write_atomic(directory(config.run) / "good", name)
+            if before:
+                self._event(AGENT_SWAPPED, f"the agent is that of {config.agent} from now on")
+
+    def want(self, order: object, session: Session) -> None:
+        """Takes over which agent the head wants; None if it says nothing of that."""
+        config = self._config
+        if not isinstance(order, Mapping) or not config.agent:
+            return
+        name, ask = str(order.get("set", "")), order.get("ask")
+        if name == config.agent or not isinstance(ask, int) or ask <= self._tried or self.ready:
+            return
+        self._tried = ask
+        threading.Thread(target=self._get, args=(name, ask, dict(order), session), name="swap", daemon=True).start()
+
+    def _get(self, name: str, ask: int, order: dict[str, Any], session: Session) -> None:
+        """Runs on a thread: fetches and checks, and leaves it to the supervisor."""
+        try:
+            if name == self._config.boot:
+                name = OWN
+            else:
+                self._check(name, order)
+                write_atomic(directory(self._config.run) / f"{name}.zip", self._fetch(name, order, session))
+            write_atomic(directory(self._config.run) / "next", f"{name} {ask}\n")
+        except (LayercakeError, OSError, ValueError, TypeError, KeyError) as error:
+            self._event(AGENT_SWAP_FAILED, f"the agent of {name[:64]} cannot be used: {error}", ask=ask)
+            return
+        self.ready = True
+        self._wake()
+
+    def _check(self, name: str, order: Mapping[str, Any]) -> None:
+        """Raises OperationFailed or Refused for an agent that the head's authority has not signed."""
+        digest, size = str(order["digest"]), int(order["size"])
+        if not 0 < len(name) <= 64 or name[0] in "._-" or set(name) - _NAME or name == OWN or not 0 < size <= LIMIT:
+            raise OperationFailed("its name or size is not as agreed")
+        verify(self._config.authority, signed(name, digest, size), base64.b64decode(order["signature"], validate=True))
+
+    def _fetch(self, name: str, order: Mapping[str, Any], session: Session) -> bytes:
+        config, failures = self._config, 0
+        headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
+        connection = Connection(parse_url(config.head), tls_context(config.authority))
+        while True:
+            try:
+                status, data = connection.request("GET", f"/node/v1/agent/{name}", headers)
+                break
+            except Unreachable:
+                failures += 1
+                if failures == TRIES:
+                    raise
+                time.sleep(backoff(failures, 0.5, 10.0))
+            finally:
+                connection.close()
+        if status != 200:
+            raise OperationFailed(f"the head answers {status}")
+        if len(data) != order["size"] or hashlib.blake2b(data, digest_size=32).hexdigest() != order["digest"]:
+            raise Refused("what came is not what the head has signed")
+        return data

@@ -1,0 +1,119 @@
+"""Boot sets: a kernel, the minOS and the agent that belong together, in a directory of their own below boot/.
+
+A set never changes: another content is another set. So what a node boots is of one piece, also while a new set is being built, and
+the old ones stay for the way back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from layercake import __version__
+from layercake.kraken.errors import InputError, NotFound
+from minos.build.builder import BuildOptions, build
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
+FILES = ("vmlinuz", "minos.img")
+AGENT = "agent.zip"
+_MORE = (AGENT, "minos.json")
+
+
+@dataclass(frozen=True, slots=True)
+class BootSet:
+    """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in bytes. `agent`: it has one that
+    can replace another in place."""
+
+    name: str
+    directory: Path
+    at: float
+    kernel: str
+    size: int
+    agent: bool
+
+
+def name_of(directory: Path) -> str:
+    """The name of the set in a directory: the version that built it, and a digest of its content."""
+    digest = hashlib.blake2b(digest_size=4)
+    for name in (*FILES, AGENT):
+        if (directory / name).is_file():
+            with (directory / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return f"{__version__}-{digest.hexdigest()}"
+
+
+def load(boot: Path, name: str) -> BootSet:
+    """The set of this name. Raises NotFound."""
+    directory = boot / name
+    if not NAME.fullmatch(name) or not all((directory / file).is_file() for file in FILES):
+        raise NotFound(f"cannot find boot set {name[:64]!r}", hint="see `layercake boot list`")
+    try:
+        kernel = str(json.loads((directory / "minos.json").read_bytes()).get("kernel_release", ""))
+    except (OSError, ValueError):
+        kernel = ""
+    size = sum((directory / file).stat().st_size for file in FILES)
+    return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file())
+
+
+def all_of(boot: Path) -> list[BootSet]:
+    """All sets below boot/, the newest first."""
+    found = []
+    for directory in boot.iterdir() if boot.is_dir() else ():
+        if directory.is_dir() and NAME.fullmatch(directory.name) and all((directory / file).is_file() for file in FILES):
+            found.append(load(boot, directory.name))
+    return sorted(found, key=lambda s: (-s.at, s.name))
+
+
+def add(boot: Path, options: BuildOptions, say: Callable[[str], None]) -> BootSet:
+    """Builds a set below boot/; one that is there already stays. Raises LayercakeError."""
+    boot.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".new-", dir=boot))
+    try:
+        build(replace(options, out=new), say=say)
+        new.chmod(0o755)
+        return take(boot, new)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def take(boot: Path, directory: Path) -> BootSet:
+    """Makes a set below boot/ of what is in a directory on the same disk, which is moved."""
+    name = name_of(directory)
+    if not (boot / name).exists():
+        directory.rename(boot / name)
+    return load(boot, name)
+
+
+def adopt(boot: Path, *, clear: bool) -> BootSet | None:
+    """Makes a set of the files that an older Layercake built in boot/ itself; None if there are none. `clear`: they go then, no
+    older head serves them any more."""
+    if not all((boot / file).is_file() for file in FILES):
+        return None
+    new = Path(tempfile.mkdtemp(prefix=".new-", dir=boot))
+    new.chmod(0o755)
+    for file in (*FILES, *_MORE):
+        if (boot / file).is_file():
+            os.link(boot / file, new / file)
+    try:
+        made = take(boot, new)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    for file in (*FILES, *_MORE) if clear else ():
+        (boot / file).unlink(missing_ok=True)
+    return made
+
+
+def remove(boot: Path, name: str) -> None:
+    """Takes a set away. Raises NotFound, and InputError if the disk refuses."""
+    directory = load(boot, name).directory
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise InputError(f"cannot remove boot set {name}: {error.strerror}") from None
