@@ -14,7 +14,10 @@ from layercake.head import pki
 from layercake.head import settings as head_settings
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError
-from minos.build import BuildOptions, build
+from minos.build import BuildOptions, sets
+from minos.build.builder import KERNEL_PACKAGE
+from minos.build.kernel import module_names
+from minos.build.sets import BootSet
 
 CACHE_NAME = "cache"
 
@@ -62,8 +65,13 @@ def initialise(
     return settings
 
 
-def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print) -> None:
-    """Builds the kernel and minOS that nodes boot, with this head's certificate authority in it. Raises OperationFailed."""
+def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print, *, modules: str = "",
+               kernel_package: str = KERNEL_PACKAGE) -> BootSet:
+    """Builds a boot set, with this head's certificate authority in it. Raises LayercakeError."""
     echo("building minOS")
-    result = build(BuildOptions(data_dir / "boot", cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem"), say=echo)
-    echo(f"minOS: {result.initramfs_bytes / 1e6:.1f} MB")
+    boot = data_dir / "boot"
+    sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
+    options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", kernel_package, module_names(modules))
+    made = sets.add(boot, options, say=echo)
+    echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
+    return made

@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from pxe import events
 from pxe.dhcp_decision import UEFI_NBP
-from pxe.nodes import Node, mac_bytes
+from pxe.nodes import Node, boot_set, mac_bytes
 from pxe.notes import Note
 from pxe.script import INITRD, KERNEL, BootScript
 from pxe.state import BootState
@@ -46,6 +46,8 @@ class HttpServer:
         app = web.Application(middlewares=[_refusals], client_max_size=1024)
         for name in self._files:
             app.router.add_get(f"/boot/{name}", self._file)
+        for name in (KERNEL, INITRD):
+            app.router.add_get(f"/boot/{{set}}/{name}", self._file)
         app.router.add_get("/boot/{mac}", self._boot_script)
         runner = self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
         await runner.setup()
@@ -89,6 +91,11 @@ class HttpServer:
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/")[2]
         path, step = self._files[name]
+        if chosen := request.match_info.get("set"):
+            try:
+                path = path.parent / boot_set(chosen) / name
+            except InputError:
+                raise web.HTTPNotFound(text="no such boot file\n") from None
         node, _ = self._state.booting(request.remote or "")
         if not path.is_file():
             text = f"{path} is not there: the node cannot boot"

@@ -18,7 +18,7 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
     """What the boot service is told of a node (pxe.nodes.from_record)."""
     return {
         "name": node.name, "macs": list(node.macs), "ip": node.ip, "arch": node.arch, "firmware": node.firmware,
-        "kernel_args": boot.kernel_args, "console": boot.console,
+        "kernel_args": boot.kernel_args, "console": boot.console, "boot_set": node.boot_set,
     }
 
 

@@ -13,6 +13,7 @@ from layercake.kraken.errors import InputError
 from pxe.settings import packed
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_BOOT_SET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -28,7 +29,7 @@ class Node:
     """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four bytes of `ip`.
 
     `kernel_args` and `console` are not checked here but where they meet a script (pxe.script), so that a bad one costs
-    the node its boot and not its address.
+    the node its boot and not its address. `boot_set` is what it boots.
     """
 
     id: str
@@ -40,6 +41,14 @@ class Node:
     firmware: Firmware
     kernel_args: str
     console: str
+    boot_set: str = ""
+
+
+def boot_set(name: str) -> str:
+    """The name of a boot set, which is a directory below boot/; "" is boot/ itself. Raises InputError."""
+    if name and not _BOOT_SET.fullmatch(name):
+        raise InputError(f"cannot use boot set {name[:64]!r}: that is no name of one")
+    return name
 
 
 def mac_text(mac: bytes) -> str:
@@ -78,7 +87,8 @@ def from_record(node: str, record: Mapping[str, Any], network: ipaddress.IPv4Net
     except ValueError:
         raise InputError(f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi") from None
     return Node(node, name, macs, str(ip), packed(str(ip)), str(record.get("arch") or "x86_64"), firmware,
-                str(record.get("kernel_args") or ""), str(record.get("console") or ""))
+                str(record.get("kernel_args") or ""), str(record.get("console") or ""),
+                boot_set(str(record.get("boot_set") or "")))
 
 
 class Nodes:

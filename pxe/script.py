@@ -60,6 +60,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         f"layercake.name={word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
         f"layercake.ip={node.ip}/{settings.prefix}",
+        *([f"layercake.boot={word('boot_set', node.boot_set)}"] if node.boot_set else []),
         *([f"layercake.gateway={settings.gateway}"] if settings.gateway else []),
         *([f"layercake.dns={','.join(settings.dns)}"] if settings.dns else []),
         f"layercake.head={word('head_url', settings.head_url)}",
@@ -96,7 +97,7 @@ class BootScript:
 
     def render(self, node: Node, mac: bytes, token: str) -> str:
         """The script for one boot of one node; it holds the token. Raises InputError."""
-        base = word("address", self._settings.http_base)
+        base = word("address", self._settings.http_base) + (f"/{word('boot_set', node.boot_set)}" if node.boot_set else "")
         return self._template.render(
             name=word("name", node.name), base=base, kernel=KERNEL, initrd=INITRD,
             command_line=command_line(node, mac, token, self._settings, self._wall()),

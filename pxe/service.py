@@ -130,7 +130,7 @@ class PxeService(Service):
             raise OperationFailed(f"cannot boot node {request.node}: the boot service has no usable record of it",
                                   hint="its history says what is wrong with the record")
         for name in (KERNEL, INITRD):
-            path = state.settings.boot_dir / name
+            path = state.settings.boot_dir / node.boot_set / name
             if not path.is_file():
                 raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint="build minOS first")
         params = request.params

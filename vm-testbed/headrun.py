@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from headclient import HeadClient, HeadRunError
 from vrack.rack import Rack
 
 from layercake.setup import build_boot
+from minos.build import append_files, sets
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
@@ -25,17 +27,19 @@ INTERFACE = "br0"
 
 
 class HeadRun(HeadClient):
-    """One head, in the rack's network. `data` is its data directory."""
+    """One head, in the rack's network. `data` is its data directory, `code` where the Layercake is that serves: another version,
+    perhaps."""
 
     def __init__(self, rack: Rack, data: Path) -> None:
         super().__init__(Path("/run") / f"{rack.namespace}-api.sock")
         self.rack = rack
         self.data = data
+        self.code = ROOT
 
     @property
     def environment(self) -> dict[str, str]:
         """What the command line needs to find this head."""
-        return {**os.environ, "LAYERCAKE_SOCKET": str(self.socket), "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        return {**os.environ, "LAYERCAKE_SOCKET": str(self.socket), "PYTHONPATH": str(self.code), "COLUMNS": "160"}
 
     def init(self, settings: Mapping[str, Any] | None = None) -> None:
         """Makes the data directory and minOS; `settings` override what `layercake init` chose (nested)."""
@@ -65,7 +69,7 @@ class HeadRun(HeadClient):
         with (self.data / "head.log").open("ab") as log:
             self.process = self.rack.exec(
                 [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)],
-                env=self.environment, cwd=ROOT, stdout=log, stderr=log,
+                env=self.environment, cwd=self.code, stdout=log, stderr=log,
             )
         self.wait("the head serves", self.serving, limit_s)
 
@@ -87,6 +91,14 @@ class HeadRun(HeadClient):
         """kill -9: what a power failure of the head looks like to the nodes."""
         self._end(signal.SIGKILL)
 
+    def boot_set(self, files: Mapping[str, bytes]) -> str:
+        """Another boot set: the newest one, with more files in its minOS. Returns its name."""
+        boot = self.data / "boot"
+        newest, new = sets.all_of(boot)[0], boot / ".another"
+        shutil.copytree(newest.directory, new)
+        append_files(newest.directory / "minos.img", files, new / "minos.img")
+        return sets.take(boot, new).name
+
     def log(self) -> str:
         """The head's own log."""
         return (self.data / "head.log").read_text(errors="replace")
@@ -94,7 +106,8 @@ class HeadRun(HeadClient):
     def cli(self, *arguments: str, check: bool = True, timeout: float = 900.0) -> subprocess.CompletedProcess[str]:
         """Runs the command line as a person would."""
         argv = [sys.executable, "-m", "layercake.cli.main", *arguments]
-        done = subprocess.run(argv, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            argv, cwd=self.code, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
         if check and done.returncode != 0:
             raise HeadRunError(f"layercake {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done

@@ -3,7 +3,9 @@
 A real node gets its token from the network boot. Pretended nodes have no firmware, so this writes the token that a boot would
 carry to DATA/tokens/NAME, and renews it when it was used.
 
-    python vm-testbed/hosthead.py DATA
+    python vm-testbed/hosthead.py DATA [CODE]
+
+CODE is where the Layercake is that is run: another version, unpacked.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[1]))
 
 from layercake.api.server import Api
 from layercake.head import settings as head_settings

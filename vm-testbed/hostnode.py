@@ -6,6 +6,7 @@ Each has a veth to the head's namespace, no power and no firmware: the caller gi
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -21,7 +22,7 @@ _START = """hostname {name} && mount -t cgroup2 none /sys/fs/cgroup && mkdir -p 
 mkdir -p /run/layercake {run}/busy.d && mount -t tmpfs none /run/layercake && mkdir /run/layercake/busy.d &&
 mount --bind {run}/busy.d /run/layercake/busy.d && cp {token} {run}/token && cd {root} &&
 exec {python} -sSB -m minos.supervisor --run {run} --stop-containers -- --head {head} --ca {ca} --node {node} \
-  --token-file {run}/token --run {run} --sync {sync} --name {name} --cgroup {cgroup}"""
+  --token-file {run}/token --run {run} --sync {sync} --name {name} --cgroup {cgroup} {more}"""
 
 
 def _ip(*arguments: str) -> None:
@@ -50,7 +51,8 @@ class HeadNamespace:
 
 
 class HostNode:
-    """One pretended node, with the last byte of its address as `number`."""
+    """One pretended node, with the last byte of its address as `number`. `code` is where its Layercake is, `boot` the boot set that
+    it says it runs; an older agent knows of none."""
 
     def __init__(self, head: HeadNamespace, name: str, number: int, directory: Path) -> None:
         self.name = name
@@ -58,13 +60,14 @@ class HostNode:
         self.namespace = f"lcn-{secrets.token_hex(3)}"
         self.directory = directory
         self.token = ""
+        self.code, self.boot = ROOT, ""
         self._head = head
         self._process: subprocess.Popen[Any] | None = None
 
     def start(self, node: str, token: str, head_url: str, ca: Path, sync: str) -> None:
         """Makes the namespaces and starts the agent."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        peer, inner = f"v{self.namespace[4:]}", "eth0"
+        peer, inner = self._peer, "eth0"
         _ip("netns", "add", self.namespace)
         _ip("-n", self.namespace, "link", "set", "lo", "up")
         _ip("-n", self._head.name, "link", "add", peer, "type", "veth", "peer", "name", inner, "netns", self.namespace)
@@ -75,12 +78,37 @@ class HostNode:
         token_file = self.directory / "token"
         token_file.touch(mode=0o600)
         token_file.write_text(token)
-        command = _START.format(root=ROOT, run=self.directory / "run", python=PYTHON, head=head_url, ca=ca, node=node, sync=sync,
-                                name=self.name, token=token_file, cgroup=self.namespace)
+        more = f"--boot {self.boot}" if self.boot else ""
+        command = _START.format(root=self.code, more=more, run=self.directory / "run", python=PYTHON, head=head_url, ca=ca,
+                                node=node, sync=sync, name=self.name, token=token_file, cgroup=self.namespace)
         with (self.directory / "agent.log").open("ab") as log:
             inside = ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "-u", "--propagation", "private"]
             self._process = subprocess.Popen([*inside, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                              start_new_session=True)
+
+    @property
+    def _peer(self) -> str:
+        return f"v{self.namespace[4:]}"
+
+    def _unplug(self) -> None:
+        """Takes the namespaces' link and the node's namespace away. The link goes first: with the namespace it would go later, when
+        the kernel gets round to it, and its name would be in the way of the next start."""
+        subprocess.run(["ip", "-n", self._head.name, "link", "del", self._peer], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
+
+    @property
+    def agent(self) -> int:
+        """The pid of the agent."""
+        return int(self.inside(self.directory / "run" / "agent.pid").read_text())
+
+    def containers(self) -> dict[str, int]:
+        """The pids of the running containers, by their images."""
+        found = {}
+        for path in self.inside(self.directory / "run" / "images").glob("*.json"):
+            record = json.loads(path.read_text())
+            if record["phase"] == "RUNNING":
+                found[str(record["spec"]["name"])] = int(record["pid"])
+        return found
 
     def log(self) -> str:
         """What the agent has said."""
@@ -90,8 +118,7 @@ class HostNode:
         """Resident memory of the agent's process, in kB."""
         if self._process is None:
             return 0
-        pid = (Path(f"/proc/{self._process.pid}/root") / str(self.directory / "run" / "agent.pid").lstrip("/")).read_text().strip()
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{self.agent}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
     def inside(self, path: Path) -> Path:
@@ -117,7 +144,7 @@ class HostNode:
                 os.kill(int(pid), signal.SIGKILL)
         if process is not None:
             process.wait()
-        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
+        self._unplug()
 
     def stop(self) -> None:
         """Ends the agent and its containers, and removes the namespace."""
@@ -130,4 +157,4 @@ class HostNode:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
+        self._unplug()

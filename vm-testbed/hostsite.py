@@ -4,6 +4,7 @@ real agents and no machines. The head is a process that can be killed."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ OVER = ("done", "failed", "aborted", "paused")
 class HostSite(HeadClient):
     """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image, if there are images.
 
-    `modules` are the site's own, `python` is the interpreter that the head runs in.
+    `modules` are the site's own, `python` is the interpreter that the head runs in. `code` is where the head's Layercake is.
     """
 
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
@@ -44,6 +45,7 @@ class HostSite(HeadClient):
         self._store = store or ImageSettings()
         self._modules = dict(modules or {})
         self._python = python
+        self.code = ROOT
 
     # -- life
 
@@ -91,8 +93,8 @@ class HostSite(HeadClient):
         with (self.directory / "head.log").open("ab") as log:
             self.process = subprocess.Popen(
                 ["nsenter", f"--net=/run/netns/{self.namespace.name}", self._python, str(ROOT / "vm-testbed/hosthead.py"),
-                 str(self.data)],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                 str(self.data), str(self.code)],
+                cwd=self.code, env={**os.environ, "PYTHONPATH": str(self.code)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )
         self.wait("the head serves", self._serving, 120)
 
@@ -116,6 +118,10 @@ class HostSite(HeadClient):
     def sync_port(self) -> int:
         """The UDP port of state sync."""
         return self._sync.port
+
+    def stop_head(self) -> None:
+        """Stops the head in an orderly way."""
+        self._end(signal.SIGTERM)
 
     def kill_head(self) -> None:
         """kill -9."""

@@ -43,6 +43,12 @@ class RollOrder(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
+def ask_of(body: RollStart) -> Ask:
+    """What a request asks for."""
+    return Ask(body.image, body.replace, body.batch, body.max_unavailable, body.canary, body.health_timeout_s, body.on_failure,
+               body.on_stage_failure, tuple(body.stages), body.by)
+
+
 class RollRoutes:
     """The handlers, over one head."""
 
@@ -64,11 +70,7 @@ class RollRoutes:
         )
 
     async def _start(self, request: web.Request, body: RollStart) -> Any:
-        ask = Ask(
-            body.image, body.replace, body.batch, body.max_unavailable, body.canary, body.health_timeout_s, body.on_failure,
-            body.on_stage_failure, tuple(body.stages), body.by,
-        )
-        return {"roll": roll_view(await self._ops.rolls.start(body.range, ask), self._head.store, "none")}
+        return {"roll": roll_view(await self._ops.rolls.start(body.range, ask_of(body)), self._head.store, "none")}
 
     async def _list(self, request: web.Request, body: None) -> Any:
         limit = max(1, number(request, "limit", 20))

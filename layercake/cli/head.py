@@ -15,12 +15,12 @@ DEFAULT_DATA = "/var/lib/layercake"
 _SERVICES = (Column("SERVICE"), Column("STATE", styled=True), Column("PID", right=True), Column("RESTARTS", right=True),
              Column("SINCE", right=True), Column("HEALTH", flexible=True))
 
-_data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DATA, show_default=True,
+data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DATA, show_default=True,
                             envvar="LAYERCAKE_DATA", show_envvar=True, help="Where the head keeps its state.")
 
 
 @command()
-@_data_option
+@data_option
 @click.option("--interface", required=True, help="The network interface that the nodes are on.")
 @click.option("--address", help="The head's address there; the interface's own if not given.")
 @click.option("--boot/--no-boot", default=True, show_default=True, help="Whether to build what nodes boot (kernel, minOS).")
@@ -35,7 +35,7 @@ def init(app: App, data_dir: Path, interface: str, address: str | None, boot: bo
 
 
 @click.command()
-@_data_option
+@data_option
 def serve(data_dir: Path) -> int:
     """Run the head until it is stopped (SIGTERM or SIGINT)."""
     from layercake.main import serve as run  # imported here for the reason given in `init`
@@ -50,7 +50,7 @@ _passphrase_option = click.option(
 
 @command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@_data_option
+@data_option
 @_passphrase_option
 def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -> Answer:
     """Write an encrypted backup of the head on this machine; it may be running."""
@@ -62,7 +62,7 @@ def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -
 
 @command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@_data_option
+@data_option
 @_passphrase_option
 @click.option("--replace", is_flag=True, help="Replace what is in the data directory.")
 def restore(app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool) -> Answer:

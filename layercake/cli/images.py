@@ -14,7 +14,7 @@ from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes
 from layercake.cli.common.output import Column, Output, moment, short, size
 from layercake.cli.common.watch import Watch, follow, rolled, summary
 from layercake.cli.images_build import build, container_file, variables, words
-from layercake.cli.rolls import begin, begun_line, request_of, watched_all
+from layercake.cli.rolls import begin, begun_line, plan_options, request_of, watched_all
 from layercake.inventory.ranges import fold
 
 _LIST = (Column("NAME"), Column("DIGEST"), Column("SIZE", right=True), Column("CREATED"), Column("SYSTEMD"),
@@ -139,15 +139,9 @@ def history(app: App, name: str) -> Answer:
 @nodes_argument
 @click.argument("name", metavar="IMAGE")
 @click.option("--replace", help="The image whose place it takes; all images of the nodes if not given.")
-@click.option("--batch", metavar="N|P%", help="So many nodes, or this share of a stage, go together and pass a gate together.")
-@click.option("--max-unavailable", metavar="N|P%", help="No more of them switch at a time.")
-@click.option("--canary", type=click.IntRange(min=1), metavar="N", help="So many nodes go first, as a batch of their own.")
-@click.option("--health-timeout", "health_timeout_s", type=click.FloatRange(0, 86400), metavar="S",
-              help="A node must be well for so long after its switch, and its health checks pass; 5 if not given.")
-@click.option("--on-failure", type=click.Choice(["rollback", "pause"]), help="When a node fails: take its batch back, or pause.")
+@plan_options
 @click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
               help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
-@click.option("--stages", metavar="GROUP,..", help="Inventory groups that go one after the other; `all` at the end is the rest.")
 @click.option("--at-once", is_flag=True, help="All nodes at once, without batches and gates, however many they are.")
 @click.option("--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")

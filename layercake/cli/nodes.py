@@ -100,6 +100,12 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "address", view["ip"]
     yield "macs", ", ".join(view["macs"])
     yield "firmware", view["firmware"]
+    sets = view.get("boots") or {}
+    if sets.get("runs"):
+        own = sets["agent"] in (None, sets["runs"])
+        yield "boot set", sets["runs"] + ("" if own else f", its agent that of {sets['agent']}")
+    if sets.get("next") not in (None, sets.get("runs")):
+        yield "boots next", sets["next"]
     yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none"
     yield "last seen", "never" if seen is None else f"{seconds(seen)} ago"
     yield "unchanged", f"for {seconds(view['since_s'])}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -19,7 +19,7 @@ from layercake.kraken.errors import InputError
 OVER = ("done", "failed", "aborted")
 _ORDER = ("done", "watching", "switching", "staged", "busy", "waiting", "staging", "to go back", "going back", "rolled back",
           "failed", "skipped")
-_LIST = (Column("ID", right=True), Column("STATE", styled=True), Column("IMAGE"), Column("NODES", right=True),
+_LIST = (Column("ID", right=True), Column("STATE", styled=True), Column("TO"), Column("NODES", right=True),
          Column("DONE", right=True), Column("BATCH", right=True), Column("STAGE"),
          Column("BY"), Column("BEGAN"), Column("REASON", flexible=True))
 _NODES = (Column("NODE"), Column("STATE", styled=True), Column("STAGE"), Column("BATCH", right=True),
@@ -29,6 +29,38 @@ _COUNTS = (Column("NODES ARE", styled=True), Column("COUNT", right=True))
 _BAR = 40  # columns
 
 Roll = Mapping[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_PLAN = (
+    click.option("--batch", metavar="N|P%", help="So many nodes, or this share of a stage, go together and pass a gate together."),
+    click.option("--max-unavailable", metavar="N|P%", help="No more of them switch at a time."),
+    click.option("--canary", type=click.IntRange(min=1), metavar="N", help="So many nodes go first, as a batch of their own."),
+    click.option("--health-timeout", "health_timeout_s", type=click.FloatRange(0, 86400), metavar="S",
+                 help="A node must be well for so long after its switch, and its health checks pass; 5 if not given."),
+    click.option("--on-failure", type=click.Choice(["rollback", "pause"]),
+                 help="When a node fails: take its batch back, or pause."),
+    click.option("--stages", metavar="GROUP,..",
+                 help="Inventory groups that go one after the other; `all` at the end is the rest."),
+)
+
+
+def plan_options(function: F) -> F:
+    """The options that say how a roll goes."""
+    for option in reversed(_PLAN):
+        function = option(function)
+    return function
+
+
+def plan_request(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What of them was given, for a request. Raises InputError."""
+    given = {k: v for k, v in options.items() if v is not None}
+    stages = given.pop("stages", None)
+    if stages is not None:
+        given["stages"] = [name.strip() for name in stages.split(",")]
+        if not all(given["stages"]):
+            raise InputError(f"cannot use --stages {stages!r}: group names with commas between them are expected")
+    return given
 
 
 @click.group()
@@ -164,14 +196,9 @@ def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
 
 def request_of(nodes: str, image: str, replace: str | None, at_once: bool, options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The request for a roll as the options have it, None if no option asks for one. Raises InputError."""
-    given = {k: v for k, v in options.items() if v is not None}
+    given = plan_request(options)
     if not given:
         return None
     if at_once:
         raise InputError("cannot roll at once and in batches", hint=f"leave out --at-once, or --{min(given).replace('_', '-')}")
-    stages = given.pop("stages", None)
-    if stages is not None:
-        given["stages"] = [name.strip() for name in stages.split(",")]
-        if not all(given["stages"]):
-            raise InputError(f"cannot use --stages {stages!r}: group names with commas between them are expected")
     return {"range": nodes, "image": image, "replace": replace, **given}

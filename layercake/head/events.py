@@ -40,6 +40,11 @@ MUTATION_STARTED = EventKind("mutation.started", _I, "An attempt at a mutation b
 MUTATION_DONE = EventKind("mutation.done", _I, "A mutation has had its effect, which was seen.")
 MUTATION_CANCELLED = EventKind("mutation.cancelled", _I, "An attempt was called off; the text says why.")
 
+BOOT_ROLL = EventKind("node.boot-set", _I, "The node is started anew with another boot set: kernel and minOS.")
+BOOT_ROLL_BACK = EventKind("node.boot-set-back", _W, "A roll takes the node back to the boot set from before.")
+AGENT_ROLL = EventKind("node.agent-set", _I, "The node's agent is replaced in place; its images go on.")
+BOOT_DEFAULT = EventKind("node.boot-default", _I, "A person chose what nodes boot that no roll took elsewhere.")
+
 NODE_JOINED = EventKind("node.joined", _I, "The node's agent has joined with the token of this boot.")
 JOIN_REFUSED = EventKind("join.refused", _W, "A join was refused: no boot window, a wrong token, or one that was used.")
 NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.")
@@ -87,7 +92,7 @@ SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
 EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
-    FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
+    BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_EXEC,
     NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,

@@ -17,12 +17,13 @@ import msgspec
 
 from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
-from layercake.head import events, modules
+from layercake.head import boots, events, modules
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.client import NodeLink
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
+from layercake.head.boots import BootSets
 from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
@@ -32,6 +33,8 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
+from layercake.head.rolls import subjects
+from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.rolls.manager import Rolls
 from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.settings import Settings
@@ -72,10 +75,11 @@ class Head:
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
         self.joining = Joining(self.store, self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
-        self.teller = Teller(self.store, self.table, self.host)
+        certificates = NodeCertificates(data_dir / "pki")
+        self.boots = BootSets(data_dir / "boot", certificates.sign)
+        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots))
         self.hands = Hands(self._dispatcher, self.teller)
         self.engine = Engine(self.store, self.hands, self.clock)
-        certificates = NodeCertificates(data_dir / "pki")
         self.node_link = NodeLink(certificates)
         self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
                                               self.clock)
@@ -84,11 +88,13 @@ class Head:
                        self.services.set_health)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
-        self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock)
+        self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
+            Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
+            Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed)})
         self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
-                             certificates, self.table)
+                             certificates, self.table, self.boots)
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life
@@ -107,11 +113,15 @@ class Head:
             self._tasks.append(asyncio.create_task(self._check_images()))
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
-            gate = Slurm(Scontrol(slurm.conf), self.rolls.all, self.rolls.look, self._slurm_event,
+            gate = Slurm(Scontrol(slurm.conf), self._draining, self.rolls.look, self._slurm_event,
                          lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None})
             self.rolls.gate = gate
             self._tasks.append(asyncio.create_task(gate.run(slurm.poll_s)))
         self.store.event(None, events.HEAD_STARTED, f"the head has started with {len(self.store)} nodes")
+
+    def _draining(self) -> list[Roll]:
+        """The rolls that Slurm's nodes are drained for: an agent is replaced while jobs run."""
+        return [roll for roll in self.rolls.all() if roll.kind is not Kind.AGENT]
 
     async def _check_images(self) -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no store."""
@@ -148,6 +158,7 @@ class Head:
             record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0, goal=goal)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
+        self.boots.load(self.database.documents("boot/").get(boots.DOCUMENT, b"").decode())
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 

@@ -73,7 +73,8 @@ def call(name: str, *, role: Role, request: type[msgspec.Struct] = NodeRequest,
 
 
 class NodeFacts(Protocol):
-    """What every module may know of a node (layercake.inventory.schema.Node)."""
+    """What every module may know of a node: its entry in the inventory (layercake.inventory.schema.Node), and what it boots
+    next."""
 
     @property
     def id(self) -> str: ...
@@ -87,6 +88,8 @@ class NodeFacts(Protocol):
     def arch(self) -> str: ...
     @property
     def firmware(self) -> str: ...
+    @property
+    def boot_set(self) -> str: ...
 
 
 Reveal = Callable[[SecretRef | None], str]

@@ -23,6 +23,7 @@ from headrun import HeadRun
 from sampleimages import systemd_image
 from vrack.rack import Rack
 
+from minos.build import sets
 from tests.bench._history import boot_steps, median
 
 LIMIT_S = 400.0
@@ -73,8 +74,8 @@ def theirs(rack: Rack, boot: Path, scratch: Path) -> float:
     for directory in (web, tftp):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-    for name in ("vmlinuz", "minos.img"):
-        shutil.copy(boot / name, web / name)
+    for name in sets.FILES:
+        shutil.copy(sets.all_of(boot)[0].directory / name, web / name)
     (web / "boot.ipxe").write_text(SCRIPT)
     for name in ("undionly.kpxe", "snponly.efi"):
         shutil.copy(f"/usr/lib/ipxe/{name}", tftp / name)

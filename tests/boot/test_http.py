@@ -57,6 +57,21 @@ async def test_files_arrive_whole_and_are_recorded(
     assert [s["kind"] for s in web.windows.report(NODE, web.clock())["steps"]] == [kind.replace("-sent", "-started"), kind]
 
 
+async def test_a_boot_set_is_a_directory_of_its_own_and_no_way_out_of_it(web: BootState, files: dict[str, Any]) -> None:
+    (Path(files["boot_dir"]) / "second").mkdir()
+    (Path(files["boot_dir"]) / "second" / "vmlinuz").write_bytes(b"another kernel")
+    assert (await fetch(web, "/boot/second/vmlinuz"))[:2] == (200, b"another kernel")
+    assert (await fetch(web, "/boot/second/minos.img"))[0] == 404, "it is not taken from elsewhere"
+    for path in ("/boot/%2e%2e/vmlinuz", "/boot/..%2fboot/vmlinuz", "/boot/.hidden/vmlinuz", "/boot/no-such/vmlinuz"):
+        assert (await fetch(web, path))[0] in (403, 404)
+    node = web.nodes.by_ip("127.0.0.1")
+    assert node is not None
+    web.nodes.put(dataclasses.replace(node, boot_set="second"))
+    script = (await fetch(web, SCRIPT))[1].decode()
+    assert "/boot/second/vmlinuz initrd=minos.img" in script and "/boot/second/minos.img ||" in script
+    assert " layercake.boot=second " in script
+
+
 async def test_a_range(web: BootState, files: dict[str, Any], link: FakeLink) -> None:
     want = Path(files["boot_dir"], "vmlinuz").read_bytes()
     status, body, headers = await fetch(web, "/boot/vmlinuz", Range="bytes=1000-1999")

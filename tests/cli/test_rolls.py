@@ -123,3 +123,36 @@ def test_a_group_is_not_rolled_unasked_and_nothing_at_once(rolls: CannedApi, run
     assert run("image", "roll", "@all", "web", "--no-wait").code == 0, "nothing is interrupted"
     mixed = run("image", "roll", "n0", "web", "--at-once", "--canary", "1")
     assert mixed.code == 2 and "leave out --at-once, or --canary" in mixed.err
+
+
+BOOT_SETS = [
+    {"name": "0.2.0-bb", "default": False, "built": 1700000000.0, "kernel": "6.1.0-56", "size": 23000000, "agent": True,
+     "boot": ["n0"], "run": ["n0"], "agents": ["n0", "n1"]},
+    {"name": "0.1.0-aa", "default": True, "built": 1600000000.0, "kernel": "", "size": 22000000, "agent": False,
+     "boot": ["n1", "n2"], "run": [], "agents": []},
+]
+
+
+def test_boot_sets_are_listed_rolled_to_and_chosen(rolls: CannedApi, run: Run) -> None:
+    rolls.answers |= {
+        "GET /v1/boot": (200, {"sets": BOOT_SETS}), "POST /v1/boot/roll": (200, {"roll": view("staging", image="0.2.0-bb")}),
+        "POST /v1/boot/default": (200, {"default": "0.2.0-bb", "nodes": ["n1", "n2"]}),
+        "DELETE /v1/boot/0.1.0-aa": (403, {"error": "cannot remove boot set 0.1.0-aa: used by n1", "hint": "see `boot list`"}),
+    }
+    listed = run("boot", "list").out
+    assert "0.2.0-bb" in listed and "n[0-1]" in listed and "n[1-2]" in listed
+
+    found = run("boot", "roll", "n[0-1]", "0.2.0-bb", "--agent-only", "--canary", "1")
+    assert found.code == 0, found.err
+    (asked,) = rolls.asked("POST /v1/boot/roll")
+    assert {k: v for k, v in asked.items() if k != "by"} == {
+        "range": "n[0-1]", "image": "0.2.0-bb", "agent_only": True, "canary": 1}, "agents are nobody's work: nothing is asked"
+
+    found = run("boot", "roll", "n0", "0.2.0-bb")
+    assert found.code == 2 and "cannot ask for confirmation" in found.err, "running nodes are started anew: that is asked"
+    assert run("boot", "roll", "n0", "0.2.0-bb", "--yes", "--no-wait").code == 0
+
+    found = run("boot", "default", "0.2.0-bb", "--yes")
+    assert found.code == 0 and "n[1-2]" in found.out
+    found = run("boot", "remove", "0.1.0-aa", "--yes")
+    assert found.code == 4 and "used by n1" in found.err

@@ -11,9 +11,9 @@ import pytest
 
 from layercake.head.operations.inventory import Consent
 from layercake.head.rolls.facts import Amount, Plan
-from layercake.head.rolls.manager import facts_of
 from layercake.head.rolls.module import RollSettings
 from layercake.head.rolls.policy import plan_for
+from layercake.head.rolls.subjects import Images
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Refused
@@ -179,7 +179,8 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     record, node = site.world.node("n1"), next(iter(site.world.head.rolls.get(roll.id).nodes.values()))
     for health, unproven in (("degraded", True), ("healthy", False), ("", False)):
         record.containers = ({**container, "health": health},)
-        assert facts_of(record, site.world.head.rolls.get(roll.id), node, 0.0).unproven is unproven, "an older agent says nothing"
+        facts = Images(site.world.head.desire).facts(record, site.world.head.rolls.get(roll.id), node, 0.0, False, "")
+        assert facts.unproven is unproven, "an older agent says nothing"
     bad = {**container, "health": "degraded", "error": "failed units: a.service"}
     site.agents["n1"].event("image.containers", {"containers": [bad]})
     told = await site.until_over(roll.id)

@@ -7,15 +7,20 @@ import shutil
 import signal
 import socket
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headrun import ROOT
 
+from layercake import __version__
+from minos.build import sets
 from tests.vm.conftest import BOOT_S, Site
 
 pytestmark = pytest.mark.vm
 BOTH = ("n0", "n1")
+OLD_VERSION = Path(__file__).resolve().parents[1] / "versions" / "layercake-0.1.0-py3-none-any.whl"
 
 
 def kinds(site: Site, node: str, since: float = 0.0) -> list[str]:
@@ -143,7 +148,7 @@ def test_a_frozen_rack_stays_as_it_is(site: Site) -> None:
     try:
         refused = (["power", "cycle", "n0", "--force", "--yes"], ["power", "off", "n[0-1]", "--yes"],
                    ["node", "off", "n1", "--yes"], ["image", "roll", "n[0-1]", "plain-2", "--yes"],
-                   ["node", "take", "n0", "--yes"])
+                   ["node", "take", "n0", "--yes"], ["boot", "roll", "n0", sets.all_of(site.head.data / "boot")[0].name, "--yes"])
         for command in refused:
             done = site.head.cli(*command, check=False)
             assert done.returncode == 4 and "the auditors are here" in done.stderr, (command, done.stderr)
@@ -168,6 +173,35 @@ def test_a_frozen_rack_stays_as_it_is(site: Site) -> None:
     assert site.facts() == before
     assert not [e for name in BOTH for e in site.head.history(name) if e["at"] >= start and e["kind"] == "mutation.started"
                 and e["data"]["mutation"] in ("power-on", "power-off", "power-reset", "boot-arm")]
+
+
+def test_a_head_upgrade_and_an_agent_swap_restart_no_container(site: Site, tmp_path: Path) -> None:
+    before = site.facts()
+    with zipfile.ZipFile(OLD_VERSION) as wheel:
+        wheel.extractall(tmp_path)
+    for code, version in ((tmp_path, "0.1.0"), (ROOT, __version__)):
+        site.head.stop()
+        site.head.code = code
+        site.head.start()
+        site.head.wait_converged(180)
+        assert site.head.api("GET", "/v1/status")["version"] == version
+        assert site.facts() == before, f"with the head of {version}"
+
+    name = site.head.boot_set({"etc/second": b"yes\n"})
+    agents = {n: site.head.cli("node", "exec", n, "--", "cat", "/run/layercake/agent.pid").stdout for n in BOTH}
+    site.head.cli("boot", "roll", "n[0-1]", name, "--agent-only", "--health-timeout", "1")
+    for node in BOTH:
+        assert site.head.nodes()[node]["boots"]["agent"] == name != site.head.nodes()[node]["boots"]["runs"]
+        assert site.head.cli("node", "exec", node, "--", "cat", "/run/layercake/agent.pid").stdout != agents[node]
+    assert site.facts() == before
+
+    site.head.cli("boot", "roll", "n0", name, "--yes", "--health-timeout", "1")
+    after = site.facts()
+    assert after["n0"][0] != before["n0"][0] and after["n1"] == before["n1"]
+    assert site.head.cli("node", "exec", "n0", "--", "cat", "/etc/second").stdout == "yes\n"
+    assert f"layercake.boot={name}" in site.head.cli("node", "exec", "n0", "--", "cat", "/proc/cmdline").stdout
+    assert f"boot set    {name}" in site.head.cli("node", "show", "n0").stdout
+    assert name in site.head.cli("boot", "list").stdout
 
 
 def test_a_cycle_stops_images_first(site: Site) -> None:

@@ -46,6 +46,10 @@ class NodeCertificates:
             raise OperationFailed(f"cannot use the head's authority in {self._directory}: its key is not of an elliptic curve")
         return certificate, key
 
+    def sign(self, data: bytes) -> bytes | None:
+        """The authority's signature (ECDSA over SHA-256) of some data, None on a head without an authority."""
+        return None if self._signer is None else self._signer[1].sign(data, ec.ECDSA(hashes.SHA256()))
+
     def issue(self, node: str, session: int) -> dict[str, str] | None:
         """{"cert", "key"} in PEM for one session, None on a head without an authority. The key is secret and is not kept."""
         if self._signer is None:

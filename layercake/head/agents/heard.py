@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from imageapi import events as images
 from imageapi.spec.health import DEGRADED, UNHEALTHY
 from layercake.head.state.store import Record
 from layercake.kraken.events import EventKind
-from minos.events import NODE_API
+from minos.build.sets import NAME
+from minos.events import AGENT, AGENT_SWAP_FAILED, NODE_API
 
 _MAX_CONTAINERS = 200
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
@@ -45,6 +48,17 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
     elif kind is NODE_API:
         port = data.get("port")
         record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
+    elif kind is AGENT:
+        record.boots = replace(record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent")))
+    elif kind is AGENT_SWAP_FAILED:
+        if data.get("ask") != record.boots.ask:
+            return False
+        record.boots = replace(record.boots, agent_error=text[:500])
     else:
         return False
     return True
+
+
+def set_name(value: object) -> str:
+    """The name of a boot set as a node says it, "" if it is none."""
+    return value if isinstance(value, str) and NAME.fullmatch(value) else ""

@@ -13,14 +13,16 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from imageapi.store.store import ImageStore
 from layercake.head import events
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.document import desired
-from layercake.head.agents.heard import heard
+from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Sync
+from layercake.head.boots import BootSets
 from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
@@ -42,8 +44,9 @@ class NodeApi:
 
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
-        images: ImageStore, images_url: str, certificates: NodeCertificates, table: Table,
+        images: ImageStore, images_url: str, certificates: NodeCertificates, table: Table, boots: BootSets,
     ) -> None:
+        self._boots = boots
         self._table = table
         self._images_url = images_url
         self._store = store
@@ -63,6 +66,7 @@ class NodeApi:
             web.post("/node/v1/join", _guarded(self._join)),
             web.get("/node/v1/desired", _guarded(self._desired)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
+            web.get("/node/v1/agent/{name}", _guarded(self._agent)),
             web.post("/node/v1/events", _guarded(self._events)),
             web.post("/node/v1/answers/{id}", _guarded(self._answer)),
         ]
@@ -96,6 +100,7 @@ class NodeApi:
         claim = {k: body.get(k) if isinstance(body, dict) else None for k in fields}
         if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
             raise Refused("cannot join: the claim is not well-formed")
+        boot, agent = (set_name(body.get(k)) for k in ("boot", "agent"))  # an older agent says nothing of them
         async with self._desire.draft(revises=False) as draft:
             record = self._store.find(str(claim["node"]))
             if record is None:
@@ -104,7 +109,7 @@ class NodeApi:
             session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
             draft.after(partial(self._joining.spend, record))
             draft.after(partial(self._sync.forget, record))
-            draft.change(record, partial(_begin_session, session))
+            draft.change(record, partial(_begin_session, session, boot, agent))
             facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
             draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
             draft.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
@@ -118,7 +123,8 @@ class NodeApi:
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return desired(record, self._images_url, self._requests.get(record.node.id, {}), self._images.attachment)
+        return desired(record, self._images_url, self._requests.get(record.node.id, {}), self._images.attachment,
+                       self._boots.order(record.boots))
 
     def _authenticate(self, request: web.Request) -> Record:
         header = request.headers.get("Authorization", "")
@@ -144,6 +150,13 @@ class NodeApi:
                               data={"secret": name[:80]})
             raise Refused("cannot hand out the secret: no image of this node needs it")
         return web.json_response({"key": self._images.secret(name)}, headers={"Cache-Control": "no-store"})
+
+    async def _agent(self, request: web.Request) -> web.Response:
+        """The agent that a node shall have, and no other."""
+        record, name = self._authenticate(request), request.match_info["name"]
+        if name != record.boots.agent:
+            raise Refused("cannot hand out the agent: it is not the one that is wanted of this node")
+        return web.Response(body=await asyncio.to_thread(self._boots.agent, name), content_type="application/zip")
 
     async def _events(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)
@@ -174,8 +187,9 @@ class NodeApi:
         return _json({"taken": future is not None})
 
 
-def _begin_session(session: Session, record: Record) -> None:
+def _begin_session(session: Session, boot: str, agent: str, record: Record) -> None:
     """The node has been booted: what was heard of it before counts no more."""
+    record.boots = replace(record.boots, runs=boot, agent_runs=agent)
     record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
     record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
 

@@ -6,6 +6,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,25 @@ STEP_EXTENDS_S = 60.0
 """A boot that gets on is given so long from its last step."""
 
 
-class Teller:
-    """Tells modules of nodes."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a module may know of a node (moduleapi.module.NodeFacts)."""
 
-    def __init__(self, store: Store, table: Table, host: ModuleHost) -> None:
+    id: str
+    name: str
+    macs: tuple[str, ...]
+    ip: str
+    arch: str
+    firmware: str
+    boot_set: str
+
+
+class Teller:
+    """Tells modules of nodes. `boots` gives the boot set that a node boots next."""
+
+    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str]) -> None:
         self._store = store
+        self._boots = boots
         self._table = table
         self._host = host
         self._modules = table.told_of_nodes()
@@ -76,8 +91,10 @@ class Teller:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
                 return ""
 
+        node = record.node
+        facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, self._boots(record))
         try:
-            told = json.dumps(module.record(record.node, record.node.parts.get(module.name), reveal)).encode()
+            told = json.dumps(module.record(facts, record.node.parts.get(module.name), reveal)).encode()
         except Exception as error:  # noqa: BLE001  a site's code, in the head: others are told all the same
             where = traceback.extract_tb(error.__traceback__)[-1]
             why = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"  # its text may hold a secret

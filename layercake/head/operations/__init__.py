@@ -6,6 +6,7 @@ Those that change desired state return when the change is on disk and on its way
 from __future__ import annotations
 
 from layercake.head.head import Head
+from layercake.head.operations.boots import BootSets
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.guard import Care
 from layercake.head.operations.images import Images
@@ -27,3 +28,4 @@ class Operations:
         self.images = Images(head)
         self.care = Care(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)
+        self.boots = BootSets(head, self.nodes)

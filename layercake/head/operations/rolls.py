@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -94,6 +94,14 @@ def names_after(record: Record, image: str, replace: str | None) -> tuple[str, .
     return (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
 
 
+def with_batches(plan: Plan, records: Iterable[Record], settings: Mapping[str, Any]) -> Plan:
+    """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get the site's batches."""
+    own = settings_of(settings)
+    if plan.batch or plan.max_unavailable or plan.canary or sum(map(runs, records)) <= own.at_once:
+        return plan
+    return msgspec.structs.replace(plan, batch=parse_amount("batch", own.batch), canary=own.canary)
+
+
 class RollRequests:
     """Begins rolls, with gates or without."""
 
@@ -151,15 +159,8 @@ class RollRequests:
             self._head.desire.image(ask.image)
             check_replace(records, ask.replace)
             stages, names = stages_of(records, ask.stages)
-            plan = self._with_batches(plan_of(ask), records)
+            plan = with_batches(plan_of(ask), records, self._head.table.settings)
             return self._begin(draft, records, ask.image, ask.replace, plan, stages, names, ask.by)
-
-    def _with_batches(self, plan: Plan, records: list[Record]) -> Plan:
-        """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get the site's batches."""
-        settings = settings_of(self._head.table.settings)
-        if plan.batch or plan.max_unavailable or plan.canary or sum(map(runs, records)) <= settings.at_once:
-            return plan
-        return msgspec.structs.replace(plan, batch=parse_amount("batch", settings.batch), canary=settings.canary)
 
     def _begin(self, draft: Draft, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
                names: tuple[str, ...], by: str) -> Roll:

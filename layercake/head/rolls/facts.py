@@ -45,6 +45,14 @@ class Phase(StrEnum):
 OVER = frozenset({Phase.DONE, Phase.ABORTED, Phase.FAILED})
 
 
+class Kind(StrEnum):
+    """What is rolled."""
+
+    IMAGES = "images"
+    BOOT = "boot set"
+    AGENT = "agent"
+
+
 class Stand(StrEnum):
     """How far a node is in a roll."""
 
@@ -98,6 +106,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     `canary` nodes go first. A node is through its gate when it was ACTIVE for `health_s` seconds after its switch. `batch` nodes
     are through it before the next ones go; of them `max_unavailable` switch at a time. Shares are of a stage's nodes.
+    A node has `switch_s` to switch.
     """
 
     batch: Amount | None = None
@@ -106,6 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     health_s: float = 0.0
     on_failure: OnFailure = "rollback"
     on_stage_failure: OnStageFailure = "skip"
+    switch_s: float = SWITCH_S
 
 
 class NodeRoll(msgspec.Struct, frozen=True):
@@ -133,7 +143,7 @@ class NodeRoll(msgspec.Struct, frozen=True):
 
 class Roll(msgspec.Struct, frozen=True):
     """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to. `inventory`: an inventory that was applied
-    asks for it, and not a person for a while."""
+    asks for it, and not a person for a while. One of boot sets or agents has `boots`, their names, instead of `sets`."""
 
     id: int
     by: str
@@ -149,6 +159,8 @@ class Roll(msgspec.Struct, frozen=True):
     reason: str = ""
     ended: float | None = None
     inventory: bool = False
+    kind: Kind = Kind.IMAGES
+    boots: tuple[str, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -162,6 +174,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back yet. `acked`: the agent acts
     on the newest desired state, so that `image` is about that. `target` and `before`: which image set is wanted of it.
     `unproven`: an image that is wanted has a health check which has not passed yet. `stopped`: why people want it left alone.
+    `wrong`: why its switch has failed, whatever else is seen of it.
     """
 
     up: bool = True
@@ -179,6 +192,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     unproven: bool = False
     quarantine: str = ""
     stopped: str = ""
+    wrong: str = ""
 
     @property
     def lost(self) -> bool:
@@ -232,6 +246,7 @@ def describe(roll: Roll) -> dict[str, Any]:
     """A roll's parameters and how far it is, JSON-ready, without its nodes one by one."""
     return {
         "id": roll.id, "by": roll.by, "at": roll.at, "image": roll.image, "state": roll.state.value, "reason": roll.reason,
+        "kind": roll.kind.value,
         "ended": roll.ended, "batch": roll.batch, "stage": roll.stages[min(roll.stage, len(roll.stages) - 1)],
         "stages": list(roll.stages), "nodes_total": len(roll.nodes), "counts": counts(roll.nodes),
         "plan": plan_view(roll.plan),

@@ -12,18 +12,29 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from imageapi.spec.container import is_checked
-from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.agents.sync import Sync
 from layercake.head.rolls import decide
-from layercake.head.rolls.facts import ENDED, Action, NodeFacts, NodeRoll, Note, Plan, Revert, Roll, Stage, Switch
+from layercake.head.rolls.facts import (
+    ENDED,
+    Action,
+    Kind,
+    NodeFacts,
+    NodeRoll,
+    Note,
+    Plan,
+    Revert,
+    Roll,
+    Stage,
+    Switch,
+)
 from layercake.head.rolls.see import replace
+from layercake.head.rolls.subjects import Subject
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
 from layercake.head.state.draft import Draft
@@ -39,10 +50,12 @@ REST_MAX_S = 0.1
 PUSH_AT_ONCE, PUSH_PAUSE_S = 50, 0.02
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
-_PREFIX = "roll/"
+_PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
+"""Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
 UNSTAGE_AT_ONCE = 50
 """How many nodes are told at a tick that they need not keep the other images any more: there is no hurry in that."""
 
+Content = TypeVar("Content")
 Target = Callable[[Record], tuple[WantedImage, ...]]
 
 
@@ -53,39 +66,12 @@ class Gate(Protocol):
         """Whether a node must not begin to switch yet; it counts as BUSY."""
 
 
-def proven(record: Record, image: WantedImage) -> bool:
-    """Whether a node has said that an image's health check passes. An agent from before systemd was asked by itself says that the
-    image runs, and nothing of its health; more is not to be had from it."""
-    if not is_checked(image.container):
-        return True
-    unasked = not image.container.get("health")
-    return any(c["name"] == image.name and (c["health"] == HEALTHY or (unasked and c["health"] == "" and c["state"] == "running"))
-               for c in record.containers)
-
-
-def facts_of(
-    record: Record | None, roll: Roll, node: NodeRoll, now: float, gate: Gate | None = None, stopped: str = "",
-) -> NodeFacts:
-    """What is known of a node, as far as this roll asks. `stopped`: why it is to be left alone."""
-    if record is None:
-        return NodeFacts(up=False, present=False, sync=False)
-    machine, target = record.machine, roll.sets[node.target]
-    sync = record.value("run") == "SYNC"
-    return NodeFacts(
-        up=record.node.state == "up", sync=sync, held=not sync and machine.held_until > now,
-        busy=record.value("busy") == "BUSY" or (gate is not None and gate.holds(node)),
-        image=record.value("image"), acked=record.acked == record.cfg_revision,
-        target=record.wanted == target, before=record.wanted == roll.sets[node.before],
-        unproven=not all(proven(record, i) for i in record.wanted),
-        staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error, unhealthy=record.unhealthy,
-        quarantine=machine.quarantine.reason if machine.quarantine is not None else "", stopped=stopped,
-    )
-
-
 class Rolls:
     """All rolls, newest last. Everything runs on the event loop."""
 
-    def __init__(self, store: Store, desire: Desire, sync: Sync, database: Database, clock: Clock) -> None:
+    def __init__(self, store: Store, desire: Desire, sync: Sync, database: Database, clock: Clock,
+                 subjects: Mapping[Kind, Subject]) -> None:
+        self._subjects = subjects
         self._store = store
         self._desire = desire
         self._sync = sync
@@ -108,7 +94,7 @@ class Rolls:
     def load(self) -> None:
         """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each. Raises InputError if one is
         damaged."""
-        for key, data in self._database.documents(_PREFIX).items():
+        for key, data in (self._database.documents(_PREFIX) | self._database.documents(_PREFIX_BOOT)).items():
             try:
                 roll = msgspec.msgpack.decode(data, type=Roll)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -192,11 +178,16 @@ class Rolls:
                 facts = {}
                 for key in keys:
                     record = self._store.find(key)
-                    stopped = self.stopped(record) if record is not None else ""
-                    facts[key] = facts_of(record, roll, roll.nodes[key], now, self.gate, stopped)
+                    facts[key] = self._facts(record, roll, roll.nodes[key], now)
                     await self._breathe()
                 told += await self._carry_out(draft, roll, *decide.step(roll, facts, now))
         return told
+
+    def _facts(self, record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
+        if record is None:
+            return NodeFacts(up=False, present=False, sync=False)
+        busy = record.value("busy") == "BUSY" or (self.gate is not None and self.gate.holds(node))
+        return self._subjects[roll.kind].facts(record, roll, node, now, busy, self.stopped(record))
 
     async def _breathe(self) -> None:
         """Lets the rest of the head go on, when a slice of time has been used up."""
@@ -241,35 +232,20 @@ class Rolls:
 
     def _act(self, draft: Draft, roll: Roll, record: Record, action: Action) -> list[str]:
         """One action on one node; returns it if it has to be told now."""
-        key = record.node.id
+        key, subject = record.node.id, self._subjects[roll.kind]
         node = roll.nodes[key]
-        target, before = roll.sets[node.target], roll.sets[node.before]
+        told = True
         if isinstance(action, Stage):
-            self._desire.stage(draft, record, target)
+            told = subject.stage(draft, record, roll, node)
         elif isinstance(action, Switch):
-            names = ", ".join(i.name for i in target)
-            draft.event(record, events.IMAGE_ROLL, f"rolling to {names}", data={"roll": roll.id})
-            draft.change(record, partial(_forget_health, target))
-            if not roll.over:
-                self._desire.stage(draft, record, before)  # the way back stays short until the gate is passed
-            self._want(draft, roll, record, target)
+            subject.switch(draft, record, roll, node)
         elif isinstance(action, Revert):
-            if record.wanted != before:
-                names = ", ".join(i.name for i in before) or "none"
-                draft.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
-            draft.change(record, partial(_forget_health, before))
-            self._desire.stage(draft, record, target if action.keep else ())
-            self._want(draft, roll, record, before)
+            subject.revert(draft, record, roll, node, action.keep)
         else:
             draft.after(partial(self._unstage.append, key))
             return []
         draft.after(partial(self._touch, key))  # a node that is there already shows that by no change
-        return [key]
-
-    def _want(self, draft: Draft, roll: Roll, record: Record, images: tuple[WantedImage, ...]) -> None:
-        self._desire.want(draft, record, images)
-        if roll.inventory:
-            draft.change(record, lambda record: setattr(record, "applied", record.node.images))
+        return [key] if told else []
 
     def _let_go(self, draft: Draft) -> list[str]:
         """Has some of the nodes that are through let go of what they staged."""
@@ -285,14 +261,13 @@ class Rolls:
 
     def _put(self, draft: Draft, roll: Roll) -> None:
         """The roll is so."""
-        draft.documents[f"{_PREFIX}{roll.id}"] = partial(msgspec.msgpack.encode, roll)
+        draft.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
         draft.after(partial(self._rolls.__setitem__, roll.id, roll))
 
     def _forget_old(self) -> None:
         over = [number for number, roll in self._rolls.items() if roll.over]
         for number in over[:-KEEP]:
-            del self._rolls[number]
-            self._store.documents[f"{_PREFIX}{number}"] = bytes
+            self._store.documents[_key(self._rolls.pop(number))] = bytes
 
     # -- what people ask for
 
@@ -346,21 +321,24 @@ class Rolls:
 
         Raises Refused if another roll has one of them. The roll begins when the draft is on disk.
         """
-        self.refuse(records, "roll")
-        sets: dict[str, tuple[int, tuple[WantedImage, ...]]] = {}
+        sets, nodes = _places(records, stages, target, lambda r: r.running or r.wanted)
+        return self._begin(draft, Roll(0, by, self._store.wall(), image, plan, names, sets, nodes, inventory=inventory))
 
-        def place(images: tuple[WantedImage, ...]) -> int:
-            key = repr(images)
-            return sets.setdefault(key, (len(sets), images))[0]
+    def start_boots(
+        self, draft: Draft, records: list[Record], kind: Kind, name: str, before: Callable[[Record], str], plan: Plan,
+        stages: Mapping[str, int], names: tuple[str, ...], by: str,
+    ) -> Roll:
+        """The same to a boot set, or its agent; `before` is the one that a node goes back to."""
+        found, nodes = _places(records, stages, lambda record: name, before)
+        return self._begin(draft, Roll(0, by, self._store.wall(), name, plan, names, (), nodes, kind=kind, boots=found))
 
-        nodes = {
-            r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(r.running or r.wanted)) for r in records
-        }
-        images = tuple(images for _, images in sorted(sets.values(), key=lambda pair: pair[0]))
-        number = self.number() + sum(key.startswith(_PREFIX) for key in draft.documents)  # several may begin together
-        roll = Roll(number, by, self._store.wall(), image, plan, names, images, nodes, inventory=inventory)
+    def _begin(self, draft: Draft, roll: Roll) -> Roll:
+        self.refuse((record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll")
+        begun = sum(key.startswith((_PREFIX, _PREFIX_BOOT)) for key in draft.documents)  # several may begin together
+        roll = replace(roll, id=self.number() + begun)
         self._put(draft, roll)
-        draft.event(None, events.ROLL_STARTED, f"roll {roll.id} of {len(nodes)} nodes to {image}, by {by}", data={"roll": roll.id})
+        text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
+        draft.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
         draft.after(partial(self._take, roll))
         return roll
 
@@ -379,7 +357,18 @@ class Rolls:
             return self._rolls[number]
 
 
-def _forget_health(images: tuple[WantedImage, ...], record: Record) -> None:
-    """What was said of other images' health says nothing of these."""
-    if record.wanted != images:
-        record.unhealthy, record.containers = "", ()
+def _key(roll: Roll) -> str:
+    """The document that a roll stands in."""
+    return f"{_PREFIX if roll.kind is Kind.IMAGES else _PREFIX_BOOT}{roll.id}"
+
+
+def _places(records: Iterable[Record], stages: Mapping[str, int], target: Callable[[Record], Content],
+            before: Callable[[Record], Content]) -> tuple[tuple[Content, ...], dict[str, NodeRoll]]:
+    """(the different contents that nodes are taken to or back to, the nodes with the numbers of theirs)."""
+    found: dict[str, tuple[int, Content]] = {}
+
+    def place(content: Content) -> int:
+        return found.setdefault(repr(content), (len(found), content))[0]
+
+    nodes = {r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(before(r))) for r in records}
+    return tuple(content for _, content in found.values()), nodes

@@ -13,6 +13,7 @@ from layercake.head.rolls.facts import (
     ENDED,
     STAGE_TRIES,
     Action,
+    Kind,
     NodeFacts,
     NodeRoll,
     Note,
@@ -151,7 +152,9 @@ class Seen:
             self.set(key, state=Stand.STAGED, reason="")
 
     def switching(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
-        if fact.lost:
+        if fact.wrong:
+            self.fail(key, fact.wrong, absent=fact.lost)
+        elif fact.lost:
             self.fail(key, "lost while it switched", absent=True)
         elif not fact.target:
             self.actions.append(Switch(key))
@@ -183,7 +186,7 @@ class Seen:
                 self.set(key, state=Stand.DONE, deadline=None, reason="")
 
     def returning(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
-        wanted = "ACTIVE" if self.roll.sets[node.before] else "IDLE"
+        wanted = "IDLE" if self.roll.kind is Kind.IMAGES and not self.roll.sets[node.before] else "ACTIVE"
         if fact.lost:
             self.set(key, state=Stand.FAILED, deadline=None, absent=True, reason=f"{node.reason}; lost on its way back")
         elif not fact.before:

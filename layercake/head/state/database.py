@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.head.boots import Boots
 from layercake.head.guard.facts import Care
 from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
@@ -41,7 +42,8 @@ _PACKED: Mapping[str, Any] = {"state": 0, "goal": (0, 0), "assumed": 0}
 
 def _pack(record: Record) -> Callable[[], str]:
     """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
-    session, machine, node, values, care = record.session, record.machine, record.node, record.values(), record.care
+    session, machine, node, values, care, boots = (
+        record.session, record.machine, record.node, record.values(), record.care, record.boots)
     sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
     applied, staged, numbers = record.applied, record.staged, {
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
@@ -52,7 +54,7 @@ def _pack(record: Record) -> Callable[[], str]:
         return json.dumps({
             "node": node.to_record(), "machine": _by_name(machine), "was": values, **numbers,
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
-            "applied": applied, "care": msgspec.to_builtins(care),
+            "applied": applied, "care": msgspec.to_builtins(care), "boots": msgspec.to_builtins(boots),
             "session": session and {
                 "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
                 "joined": session.joined, "layout": session.layout and session.layout.to_wire(),
@@ -81,6 +83,7 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
         staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
+        boots=msgspec.convert(data.get("boots", {}), Boots),
         care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),
     )
     return record, data["was"]

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.head.boots import Boots
 from layercake.head.guard.facts import Care
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
@@ -71,8 +72,8 @@ class Record:
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
     it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
     its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what
-    the guard minds of it. `applied` names the images that an inventory gave it: others than the node's are those of `image roll`
-    since.
+    the guard minds of it, `boots` which kernel, minOS and agent it has and shall have. `applied` names the images that an
+    inventory gave it: others than the node's are those of `image roll` since.
     """
 
     row: int
@@ -92,6 +93,7 @@ class Record:
     containers: tuple[dict[str, Any], ...] = ()
     api_port: int = 0
     care: Care = field(default_factory=Care)
+    boots: Boots = field(default_factory=Boots)
     session: Session | None = None
     last_seen: float | None = None
     address: tuple[str, int] | None = None

@@ -74,6 +74,8 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
         **parts_view(record.node, table),
         "boot_id": record.session.boot_id if record.session else None,
+        "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,
+                  "agent_error": record.boots.agent_error or None},
         "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
         "active": active and {
             "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),

@@ -1,0 +1,53 @@
+"""The routes of boot sets: which there are, the default, removing one, and rolls to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from layercake.api.rolls import RollStart, ask_of
+from layercake.api.route import Route
+from layercake.head.operations import Operations
+from layercake.head.views.boots import boots_view
+from layercake.head.views.rolls import roll_view
+from layercake.moduleapi.module import Role
+
+
+class BootDefault(msgspec.Struct, forbid_unknown_fields=True):
+    """What nodes boot that no roll took elsewhere."""
+
+    name: str
+    by: str = ""
+
+
+class BootRoll(RollStart, forbid_unknown_fields=True):
+    """A roll to the boot set `image`: each node is started anew, or with `agent_only` its agent is replaced in place. The rest is
+    as with images; `replace` and `on_stage_failure` mean nothing here."""
+
+    agent_only: bool = False
+
+
+def routes(ops: Operations) -> tuple[Route, ...]:
+    """The routes over one head."""
+    async def show(request: web.Request, body: None) -> Any:
+        return {"sets": boots_view(ops.boots.all())}
+
+    async def default(request: web.Request, body: BootDefault) -> Any:
+        return {"default": body.name, "nodes": await ops.boots.choose(body.name, body.by)}
+
+    async def remove(request: web.Request, body: None) -> Any:
+        await ops.boots.remove(request.match_info["name"])
+        return {"removed": request.match_info["name"]}
+
+    async def roll(request: web.Request, body: BootRoll) -> Any:
+        begun = await ops.boots.roll(body.range, ask_of(body), agent_only=body.agent_only)
+        return {"roll": roll_view(begun, ops.head.store, "none")}
+
+    return (
+        Route("GET", "/v1/boot", Role.VIEWER, "The boot sets, newest first, and who uses them", show),
+        Route("POST", "/v1/boot/default", Role.OPERATOR, "Choose what all other nodes boot", default, BootDefault),
+        Route("POST", "/v1/boot/roll", Role.OPERATOR, "Roll nodes to a boot set, or their agents in place", roll, BootRoll),
+        Route("DELETE", "/v1/boot/{name}", Role.OPERATOR, "Delete a boot set that nobody needs", remove),
+    )

@@ -1,0 +1,107 @@
+"""Boot sets: what nodes boot, and rolls to another kernel and minOS, or to another agent in place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from layercake.head import boots, events
+from layercake.head.head import Head
+from layercake.head.operations.nodes import Nodes
+from layercake.head.operations.rolls import Ask, plan_of, said_by, stages_of, with_batches
+from layercake.head.rolls.facts import Kind, Roll
+from layercake.head.state.store import Record
+from layercake.kraken.errors import InputError, Refused
+from minos.build import sets
+from minos.build.sets import BootSet
+
+BOOT_S, AGENT_S = 3600.0, 180.0
+"""How long a node may take to come back with another boot set (the engine gives it up before, when its boots fail), and to replace
+its agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A boot set, and the names of the nodes that boot it next, run it, and have its agent."""
+
+    found: BootSet
+    default: bool
+    boot: list[str]
+    run: list[str]
+    agents: list[str]
+
+
+class BootSets:
+    """Operations on boot sets."""
+
+    def __init__(self, head: Head, nodes: Nodes) -> None:
+        self._head, self._nodes, self._store = head, nodes, head.store
+
+    def all(self) -> list[Use]:
+        """All sets, newest first, with who uses them."""
+        known, uses = self._head.boots, []
+        of = [(r.name, known.of(r.boots), r.boots) for r in self._store]
+        for found in known.all():
+            uses.append(Use(
+                found, found.name == known.default, sorted(n for n, wanted, _ in of if wanted == found.name),
+                sorted(n for n, _, b in of if b.runs == found.name), sorted(n for n, _, b in of if b.agent_runs == found.name)))
+        return uses
+
+    async def choose(self, name: str, by: str) -> list[str]:
+        """Makes a set the one that nodes boot which no roll took elsewhere; it touches none that runs. Returns who boots it
+        next."""
+        async with self._head.desire.draft(revises=False) as draft:
+            self._head.boots.get(name)
+            draft.documents[boots.DOCUMENT] = name.encode
+            draft.after(partial(setattr, self._head.boots, "default", name))
+            draft.event(None, events.BOOT_DEFAULT, f"nodes boot {name} from now on, by {said_by(by)}")
+            theirs = [r for r in self._store if not r.boots.wanted]
+            for record in theirs:
+                draft.after(partial(self._head.teller.changed, record))
+        return sorted(r.name for r in theirs)
+
+    async def remove(self, name: str) -> None:
+        """Deletes a set. Raises NotFound, and Refused while a node or a roll needs it."""
+        known = self._head.boots
+        known.get(name)
+        users = [r.name for r in self._store if name in (known.of(r.boots), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
+        if name == known.default or users:
+            why = f"used by {', '.join(users[:10])}" if users else "it is the default"
+            raise Refused(f"cannot remove boot set {name}: {why}", hint="see `layercake boot list`")
+        roll = next((r for r in self._head.rolls.active() if name in r.boots), None)
+        if roll is not None:
+            raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
+        await asyncio.to_thread(sets.remove, known.directory, name)
+
+    async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
+        """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in place. Raises NotFound,
+        InputError and Refused; nothing has changed then."""
+        head, kind = self._head, Kind.AGENT if agent_only else Kind.BOOT
+        async with head.desire.draft(revises=False) as draft:
+            records, found = self._nodes.select(text), head.boots.get(ask.image)
+            head.guard.refuse_frozen(records, "roll")
+            if agent_only:
+                self._check_agents(found, records)
+            stages, names = stages_of(records, ask.stages)
+            plan = msgspec.structs.replace(with_batches(plan_of(ask), records, head.table.settings),
+                                           switch_s=AGENT_S if agent_only else BOOT_S)
+            return head.rolls.start_boots(draft, records, kind, found.name, partial(self._before, kind), plan, stages, names,
+                                          said_by(ask.by))
+
+    def _before(self, kind: Kind, record: Record) -> str:
+        """What a node goes back to."""
+        mine = record.boots
+        return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine)
+
+    def _check_agents(self, found: BootSet, records: Iterable[Record]) -> None:
+        if not found.agent:
+            raise InputError(f"cannot replace agents by that of {found.name}: the set has none", hint="`layercake boot build`")
+        fixed = [r.name for r in records if r.value("run") == "SYNC" and not r.boots.agent_runs]
+        if fixed:
+            more = f" and {len(fixed) - 10} more" if len(fixed) > 10 else ""
+            raise Refused(f"cannot replace the agent of {', '.join(fixed[:10])}{more}: it is of a version that cannot be replaced "
+                          "while it runs", hint=f"boot them: `layercake boot roll RANGE {found.name}`")

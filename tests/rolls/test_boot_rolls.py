@@ -1,0 +1,207 @@
+"""Rolls to another boot set: nodes are started anew one batch after the other, and what does not come back well goes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from layercake.head.operations.rolls import Ask
+from layercake.head.rolls.facts import Roll
+from layercake.head.state.store import Session
+from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import NotFound, Refused
+from tests.support.rollnodes import Agent, Site, a_site
+
+
+class Machine(Agent):
+    """A node that boots what the head says, unless it is `stuck`; one that is `dead` does not come up. An agent of a set that is in
+    `refuses` gives itself up."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.__dict__.update(agent.__dict__)
+        self.stuck = self.dead = False
+        self.sick = ""
+        self.refuses = ""
+        self.boots = 0
+        self.down = 0
+        self._session("old")
+
+    def _session(self, runs: str) -> None:
+        record = self.world.node(self.name)
+        record.session = Session(100 * (1 + record.row) + self.boots, b"k" * 32, f"boot-{self.boots}", self.world.clock())
+        record.boots = replace(record.boots, runs=runs, agent_runs=runs)
+
+    def turn(self) -> None:
+        head, record = self.world.head, self.world.node(self.name)
+        if record.care.order is not None and self.busy == "FREE":
+            self.down = 3
+            head.engine.post(record, Discovered({"power": "OFF", "run": "UNKNOWN", "boot": "UNKNOWN"}, "the BMC says so"))
+        elif self.down > 1 or (self.down and self.dead):
+            self.down -= self.down > 1
+        elif self.down:
+            self.down, self.boots = 0, self.boots + 1
+            self._session("old" if self.stuck else head.boots.of(record.boots))
+            record.last_seen = record.address = None
+            head.engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "it has joined"))
+        else:
+            order = head.boots.order(record.boots)
+            if order is not None and order["set"] == self.refuses:
+                self.event("agent.swap-failed", {"ask": order["ask"]})
+            elif order is not None:
+                self.event("agent.runs", {"boot": record.boots.runs, "agent": order["set"]})
+            self.bad = "one" if self.sick == record.boots.runs else ""
+            super().turn()
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    for at, name in enumerate(("old", "new")):
+        (tmp_path / "boot" / name).mkdir(parents=True)
+        for file in ("vmlinuz", "minos.img", "agent.zip"):
+            (tmp_path / "boot" / name / file).write_bytes(f"{file} of {name}".encode())
+            os.utime(tmp_path / "boot" / name / file, (1000.0 - at, 1000.0 - at))
+    async with a_site(tmp_path, 6) as found:
+        found.world.head.boots._sign = lambda data: b"signed"
+        found.agents = {name: Machine(agent) for name, agent in found.agents.items()}
+        await found.step(2)
+        yield found
+
+
+def machine(site: Site, name: str) -> Machine:
+    found = site.agents[name]
+    assert isinstance(found, Machine)
+    return found
+
+
+def runs(site: Site) -> dict[str, str]:
+    return {name: site.world.node(name).boots.runs for name in site.agents}
+
+
+async def begin(site: Site, text: str, name: str = "new", agent_only: bool = False, **ask: Any) -> Roll:
+    return await site.world.ops.boots.roll(text, Ask(name, by="ann", **{"health_s": 2.0, **ask}), agent_only=agent_only)
+
+
+async def test_nodes_are_started_anew_in_batches_and_their_images_come_back(site: Site) -> None:
+    assert site.world.head.boots.default == "old"
+    roll = await begin(site, "n[0-4]", canary=1, batch="2")
+    most = 0
+    while site.roll(roll.id)["state"] not in ("done", "failed"):
+        most = max(most, sum(machine(site, n).down > 0 for n in site.agents))
+        await site.step()
+    told = site.roll(roll.id)
+    assert (told["state"], told["kind"], most) == ("done", "boot set", 2), told
+    assert runs(site) == {**dict.fromkeys((f"n{i}" for i in range(5)), "new"), "n5": "old"}
+    assert [machine(site, n).boots for n in site.agents] == [1] * 5 + [0]
+    assert set(site.running().values()) == {"one"}, "their images are as before"
+    kinds = site.world.kinds("n1")
+    assert "power.cycled" in kinds and "node.boot-set" in kinds
+    told_pxe = [(r.name, site.world.head.boots.of(r.boots)) for r in site.world.head.store]
+    assert dict(told_pxe) == runs(site), "what a node boots next is what it was rolled to, and no other node boots it"
+
+
+async def test_a_canary_that_boots_the_old_one_again_ends_the_roll(site: Site) -> None:
+    machine(site, "n0").stuck = True
+    roll = await begin(site, "n[0-5]", canary=1)
+    told = await site.until_over(roll.id)
+    assert told["state"] == "failed" and "n0 it has booted old again" in told["reason"]
+    assert [machine(site, n).boots for n in site.agents] == [1, 0, 0, 0, 0, 0], "no other node was touched"
+    assert {site.world.node(n).boots.wanted for n in site.agents} <= {"", "old"}
+
+
+async def test_a_kernel_on_which_images_fail_is_taken_back(site: Site) -> None:
+    machine(site, "n0").sick = "new"
+    roll = await begin(site, "n[0-5]", canary=1)
+    told = await site.until_over(roll.id)
+    assert told["state"] == "failed" and "n0" in told["reason"], told
+    await site.step(10)
+    assert runs(site) == dict.fromkeys(site.agents, "old")
+    assert machine(site, "n0").boots == 2 and site.world.node("n0").value("image") == "ACTIVE", "it went back by itself"
+    assert "node.boot-set-back" in site.world.kinds("n0")
+
+
+async def test_a_node_that_does_not_come_up_fails_and_its_next_boot_is_the_old_set(site: Site) -> None:
+    machine(site, "n0").dead = True
+    roll = await begin(site, "n[0-1]", canary=1)
+    told = await site.until_over(roll.id, 4000)
+    assert told["state"] == "failed" and told["nodes"][0]["name"] == "n0", told
+    assert site.world.head.boots.of(site.world.node("n0").boots) == "old"
+    assert machine(site, "n1").boots == 0
+
+
+async def test_a_busy_node_is_waited_for_and_holds_up_nobody(site: Site) -> None:
+    machine(site, "n0").busy = "BUSY"
+    await site.step()
+    roll = await begin(site, "n[0-2]", batch="1")
+    await site.step(60)
+    assert runs(site) | {} == {**runs(site), "n0": "old", "n1": "new", "n2": "new"}
+    assert site.roll(roll.id)["state"] == "rolling"
+    machine(site, "n0").busy = "FREE"
+    assert (await site.until_over(roll.id))["state"] == "done" and runs(site)["n0"] == "new"
+
+
+@pytest.mark.parametrize("when", range(1, 14, 2))
+async def test_a_head_that_is_killed_cycles_no_node_twice(site: Site, when: int) -> None:
+    roll = await begin(site, "n[0-3]", batch="2")
+    await site.step(when)
+    await site.world.restart()
+    site.world.head.boots._sign = lambda data: b"signed"
+    told = await site.until_over(roll.id)
+    assert told["state"] == "done", told
+    assert [machine(site, n).boots for n in site.agents] == [1, 1, 1, 1, 0, 0]
+
+
+async def test_agents_are_replaced_in_place_also_where_nodes_are_busy(site: Site) -> None:
+    machine(site, "n0").busy = "BUSY"
+    await site.step()
+    roll = await begin(site, "n[0-5]", agent_only=True, canary=1)
+    told = await site.until_over(roll.id)
+    assert told["state"] == "done" and told["kind"] == "agent"
+    assert {site.world.node(n).boots.agent_runs for n in site.agents} == {"new"} and runs(site) == dict.fromkeys(site.agents, "old")
+    assert [machine(site, n).boots for n in site.agents] == [0] * 6
+    assert site.world.head._draining() == [], "Slurm drains no node for it"
+
+
+async def test_an_agent_that_is_given_up_stops_the_roll_at_the_canary(site: Site) -> None:
+    machine(site, "n0").refuses = "new"
+    roll = await begin(site, "n[0-5]", agent_only=True, canary=1)
+    told = await site.until_over(roll.id)
+    assert told["state"] == "failed" and "agent.swap-failed" in told["reason"]
+    assert {site.world.node(n).boots.agent_runs for n in site.agents} == {"old"}
+
+
+async def test_what_cannot_be_is_refused_and_changes_nothing(site: Site) -> None:
+    with pytest.raises(NotFound, match="cannot find boot set 'nope'"):
+        await begin(site, "n0", "nope")
+    with pytest.raises(NotFound, match="cannot find boot set"):
+        await begin(site, "n0", "../old")
+    await site.world.ops.care.freeze("n0", "work", "ann")
+    with pytest.raises(Refused, match="cannot roll n0: frozen"):
+        await begin(site, "n[0-1]")
+    record = site.world.node("n1")
+    record.boots = replace(record.boots, agent_runs="")
+    with pytest.raises(Refused, match="cannot replace the agent of n1") as refused:
+        await begin(site, "n[1-2]", agent_only=True)
+    assert "layercake boot roll" in refused.value.hint
+    assert not site.world.head.rolls.all()
+
+
+async def test_the_default_touches_nobody_and_sets_in_use_stay(site: Site) -> None:
+    with pytest.raises(Refused, match="cannot remove boot set old: used by n0"):
+        await site.world.ops.boots.remove("old")
+    assert await site.world.ops.boots.choose("new", "ann") == [f"n{i}" for i in range(6)]
+    await site.step(5)
+    assert runs(site) == dict.fromkeys(site.agents, "old")
+    with pytest.raises(Refused, match="used by n0"):
+        await site.world.ops.boots.remove("old")
+    await site.world.restart()
+    assert site.world.head.boots.default == "new", "it outlives the head"
+    for name in site.agents:
+        record = site.world.node(name)
+        record.boots = replace(record.boots, runs="new", agent_runs="new")
+    await site.world.ops.boots.remove("old")
+    assert [use.found.name for use in site.world.ops.boots.all()] == ["new"]
