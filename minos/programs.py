@@ -1,8 +1,10 @@
-"""Which agent the supervisor starts: that of minOS, or one that the head handed over, on trial first.
+"""Which agent the supervisor starts: that of minOS, or one that the head handed over, made ready beside the one that runs.
 
-In RUN/agent an agent puts NAME.zip, and then `next` when it ends to make place for it ("NAME ASK"; the name `own` means that of
-minOS). The new one writes its name to `good` once the head has answered it. One that does not within TRIAL_S, that ends before, or
-that later dies again and again, is given up: `failed` says why, and the agent from before goes on.
+In RUN/agent the agent that runs puts NAME.zip and `next` ("NAME ASK"; the name `own` means that of minOS), and tells the
+supervisor by SIGUSR1. The new one is started, imports all that it needs, writes `ready`, and waits. The old one ends when it has
+nothing to do, and the new one goes on at once; when the head has answered it, it writes its name to `good`. One that is not ready
+or not good within TRIAL_S, that ends before, or that later dies again and again, is given up: `failed` says why, and the agent
+from before goes on.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from layercake.node.ma
 TRIAL_S = 60.0
 DEATHS = 5
 """How often in a row an agent that was good may die soon before it is given up."""
+NAME, TURN = "LAYERCAKE_AGENT", "LAYERCAKE_TURN"
+"""Variables of an agent: which one it is, and the descriptor that it reads to wait for its turn."""
 
 
 def directory(run: Path) -> Path:
@@ -35,44 +39,57 @@ def read(run: Path, name: str) -> str:
         return ""
 
 
+def wait_for_turn(run: Path) -> None:
+    """Returns at once, or for an agent that was started beside another one, when that has ended."""
+    turn = os.environ.pop(TURN, "")
+    if turn:
+        write_atomic(directory(run) / "ready", os.environ.get(NAME, OWN))
+        os.read(int(turn), 1)
+        os.close(int(turn))
+
+
 class Programs:
-    """What runs now and what is tried. `arguments` are those of an agent from an archive. Times are on the supervisor's clock."""
+    """What runs, and what is made ready or tried. `arguments` are those of an agent from an archive. Times are on the supervisor's
+    clock."""
 
     def __init__(self, run: Path, arguments: Sequence[str]) -> None:
         self._run = run
         self._arguments = tuple(arguments)
         self.current = self.before = OWN
+        self.candidate = ""
+        """The one that is made ready, "" if there is none."""
         self._ask = ""
         self.until: float | None = None
-        """When the trial of `current` is over; None if it is good."""
-        self._clear("next")
+        """When the candidate has to be ready, or what runs has to be good; None if nothing is tried."""
+        self._clear("next", "ready")
 
-    def command(self, interpreter: str) -> list[str] | None:
-        """How the agent is started, None for that of minOS, which is forked."""
-        if self.current == OWN:
+    def command(self, name: str, interpreter: str) -> list[str] | None:
+        """How an agent is started, None for that of minOS, which is forked."""
+        if name == OWN:
             return None
-        return [interpreter, "-ISB", "-c", START, str(directory(self._run) / f"{self.current}.zip"), *self._arguments]
+        return [interpreter, "-ISB", "-c", START, str(directory(self._run) / f"{name}.zip"), *self._arguments]
 
-    def ended(self, why: str, deaths: int) -> str:
-        """The agent has ended. What to say about it if another one is to be started, at once; "" if the same is, in its time."""
-        order = read(self._run, "next").split()
-        if len(order) == 2:
-            self._clear("next", "failed")
-            self.before, self.current, self._ask = self.current, order[0], order[1]
-            self.until = None
-            return f"agent {self.current} takes over from {self.before}"
-        if (self.until is not None and not self.proven()) or (self.current != OWN and deaths >= DEATHS):
-            return self.give_up(why)
-        return ""
+    def order(self, now: float) -> bool:
+        """Reads what the agent has left. Whether there is another one to be made ready."""
+        words = read(self._run, "next").split()
+        if len(words) != 2 or self.candidate or self.until is not None:
+            return False
+        self._clear("next", "ready", "failed")
+        self.candidate, self._ask, self.until = words[0], words[1], now + TRIAL_S
+        return True
 
-    def began(self, now: float) -> None:
-        """The agent was started. One that was just handed over is on trial from now on."""
-        if self._ask and self.until is None and read(self._run, "good") != self.current:
-            self.until = now + TRIAL_S
+    def is_ready(self) -> bool:
+        """Whether the candidate waits for its turn."""
+        return bool(self.candidate) and read(self._run, "ready") == self.candidate
+
+    def takes_over(self, now: float) -> str:
+        """The candidate runs from now on, on trial. What to say about it."""
+        self.before, self.current, self.candidate, self.until = self.current, self.candidate, "", now + TRIAL_S
+        return f"agent {self.current} takes over from {self.before}"
 
     def proven(self) -> bool:
         """Whether the agent on trial has shown that it is good; it stays then."""
-        if self.until is None or read(self._run, "good") != self.current:
+        if self.until is None or self.candidate or read(self._run, "good") != self.current:
             return False
         self.until, self._ask = None, ""
         for file in directory(self._run).glob("*.zip"):
@@ -80,19 +97,26 @@ class Programs:
                 file.unlink()
         return True
 
-    def give_up(self, why: str) -> str:
-        """Back to the agent from before, whose history tells why."""
-        failed, self.current, self.before, self.until = self.current, self.before if self.until is not None else OWN, OWN, None
+    def ended(self, why: str, deaths: int) -> str:
+        """The agent has ended, and no other one was waiting. What to say if the one from before is started instead; "" if the same
+        is."""
+        if self.until is not None and not self.proven():
+            return self._give_up(self.current, self.before, why)
+        if self.current != OWN and deaths >= DEATHS:
+            return self._give_up(self.current, OWN, why)
+        return ""
+
+    def refuse(self, why: str) -> str:
+        """The candidate is given up before its turn has come. What to say about it."""
+        return self._give_up(self.candidate, self.current, why)
+
+    def _give_up(self, name: str, instead: str, why: str) -> str:
+        self.current, self.before, self.candidate, self.until = instead, OWN, "", None
         with contextlib.suppress(OSError):  # a full /run must not keep the agent from coming back
-            write_atomic(directory(self._run) / "failed", f"{failed} {self._ask or 0} {why}\n")
+            write_atomic(directory(self._run) / "failed", f"{name} {self._ask or 0} {why}\n")
         self._ask = ""
-        return f"agent {failed} is given up ({why}); {self.current} goes on"
+        return f"agent {name} is given up ({why}); {instead} goes on"
 
     def _clear(self, *names: str) -> None:
         for name in names:
             (directory(self._run) / name).unlink(missing_ok=True)
-
-
-def environment(name: str) -> dict[str, str]:
-    """What an agent from an archive is started with: it has to know which one it is."""
-    return {**os.environ, "LAYERCAKE_AGENT": name}

@@ -8,7 +8,7 @@ As PID 1 it ignores requests to stop. On a host (`python -m minos.supervisor --r
 stops the agent and leaves the containers unless --stop-containers is given.
 
 The agent is forked from this interpreter, without a second start of Python; it imports its own modules after the fork. One that
-the head has handed over (programs.py) is another program: it is executed.
+the head has handed over (programs.py) is another program: it is executed, beside the one that runs until that ends.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from layercake.base.files import write_atomic
 from layercake.kraken.backoff import backoff
 from minos import syscalls
-from minos.programs import Programs, environment
+from minos.programs import NAME, TURN, Programs
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.2, 30.0
 STEADY = 60.0
 """An agent that ran this many seconds was healthy: its next death starts the back-off anew."""
 KEEP_EXITS = 512
+SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 TRIAL_LOOK_S = 0.5
-SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 
 
 def describe(status: int) -> str:
@@ -54,10 +54,11 @@ class Supervisor:
         self.init = init
         self.stop_containers = stop_containers
         self.agent_pid = 0
+        self.programs = Programs(self.run_dir, arguments)
+        self._next: tuple[int, int] | None = None  # pid and pipe of the agent that waits for its turn
         self.deaths = 0
         self.started = 0.0
         self.stopping = False
-        self.programs = Programs(self.run_dir, arguments)
         self._kept: deque[str] = deque()
 
     def run(self) -> None:
@@ -74,10 +75,12 @@ class Supervisor:
                 start_at = float("inf")
             wait = max(0.0, min(start_at - now, 3600.0)) if not self.agent_pid else 3600.0
             received = signal.sigtimedwait(SIGNALS, wait if self.programs.until is None else min(wait, TRIAL_LOOK_S))
-            if received and received.si_signo != signal.SIGCHLD:
+            if received and received.si_signo == signal.SIGUSR1:
+                self._make_ready()
+            elif received and received.si_signo != signal.SIGCHLD:
                 self._asked_to_stop()
-            if self._reap() and not self.stopping:
-                start_at = time.monotonic() + self._pause()
+            if self._reap() and not self.stopping and not self.agent_pid:
+                start_at = time.monotonic() + (backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0)
             if self.programs.until is not None:
                 self._look_at_trial()
         if self.stop_containers:
@@ -85,24 +88,56 @@ class Supervisor:
         (self.run_dir / "agent.pid").unlink(missing_ok=True)
         sys.exit(0)
 
+    def _start(self) -> None:
+        """Starts the agent."""
+        self._runs(self._fork(self.programs.current, {}))
+
+    def _runs(self, pid: int) -> None:
+        self.agent_pid, self.started = pid, time.monotonic()
+        write_atomic(self.run_dir / "agent.pid", f"{pid}\n")
+
+    def _make_ready(self) -> None:
+        """The agent says that another one shall take over: that one is started beside it, and waits."""
+        if self.stopping or not self.programs.order(time.monotonic()):
+            return
+        turn, go = os.pipe()
+        os.set_inheritable(turn, True)
+        self._next = self._fork(self.programs.candidate, {TURN: str(turn)}), go
+        os.close(turn)
+
+    def _hand_over(self) -> bool:
+        """The agent has ended. Whether another one takes over."""
+        if self._next is None:
+            return False
+        (pid, go), self._next = self._next, None
+        os.write(go, b"x")
+        os.close(go)
+        self._runs(pid)
+        self.say(f"supervisor: {self.programs.takes_over(self.started)}")
+        return True
+
     def _look_at_trial(self) -> None:
-        """Ends an agent on trial whose time is over; its end is then reaped like any other."""
+        """Ends an agent whose trial is over; its end is then reaped like any other."""
         if self.programs.proven():
             self.say(f"supervisor: agent {self.programs.current} is good")
-        elif self.agent_pid and self.programs.until is not None and time.monotonic() >= self.programs.until:
-            os.kill(self.agent_pid, signal.SIGKILL)
+            self._make_ready()  # what it was told of meanwhile
+        elif self.programs.until is not None and time.monotonic() >= self.programs.until and not self.programs.is_ready():
+            pid = self._next[0] if self._next else self.agent_pid
+            if pid:
+                os.kill(pid, signal.SIGKILL)
 
-    def _start(self) -> None:
-        """Starts the agent in a child."""
+    def _fork(self, name: str, more: Mapping[str, str]) -> int:
+        """Starts an agent in a child."""
         sys.stdout.flush()
-        command = self.programs.command(sys.executable)
+        command = self.programs.command(name, sys.executable)
         child = os.fork()
         if child == 0:
             status = 1
             try:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                os.environ.update({NAME: name, **more})
                 if command:
-                    os.execve(command[0], command, environment(self.programs.current))  # noqa: S606 (without a shell, on purpose)
+                    os.execv(command[0], command)  # noqa: S606 (without a shell, on purpose)
                 elif self.agent:
                     self.agent()
                 status = 0
@@ -115,16 +150,15 @@ class Supervisor:
             finally:
                 sys.stdout.flush()
                 os._exit(status)
-        self.agent_pid = child
-        self.started = time.monotonic()
-        self.programs.began(self.started)
-        write_atomic(self.run_dir / "agent.pid", f"{child}\n")
+        return child
 
     def _asked_to_stop(self) -> None:
         if self.init:
             self.say("supervisor: PID 1 does not stop; use poweroff -f or reboot -f")
             return
         self.stopping = True
+        if self._next is not None:
+            os.kill(self._next[0], signal.SIGKILL)
         if self.agent_pid:
             os.kill(self.agent_pid, signal.SIGTERM)
 
@@ -141,6 +175,10 @@ class Supervisor:
             if pid == self.agent_pid:
                 self._agent_died(status)
                 agent_ended = True
+            elif self._next is not None and pid == self._next[0]:
+                os.close(self._next[1])
+                self._next = None
+                self.say(f"supervisor: {self.programs.refuse(f'it ended before its turn: {describe(status)}')}")
             else:
                 self._record(pid, status)
 
@@ -150,15 +188,14 @@ class Supervisor:
         self.agent_pid = 0
         if self.stopping:
             return
-        if other := self.programs.ended(f"ended after {lasted:.1f} s: {describe(status)}", self.deaths):
+        if self._hand_over():
+            self.deaths = 0
+        elif other := self.programs.ended(f"it ended after {lasted:.1f} s: {describe(status)}", self.deaths):
             self.deaths = 0
             self.say(f"supervisor: {other}")
         else:
-            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), again in {self._pause():.1f} s")
-
-    def _pause(self) -> float:
-        """Seconds until the agent is started again."""
-        return backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0
+            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), "
+                     f"again in {backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX):.1f} s")
 
     def _record(self, pid: int, status: int) -> None:
         """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never containers."""

@@ -8,6 +8,7 @@ and the rest (layercake/node/wiring.py) comes in while the join is under way. On
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from layercake.kraken.errors import InputError, LayercakeError
 from minos import cmdline
 from minos.agent.early import Early
 from minos.agent.state import Config
+from minos.programs import NAME, OWN, TURN, wait_for_turn
 
 AUTHORITY = Path("/etc/layercake/ca.pem")
 API_PORT = 8444
@@ -38,6 +40,9 @@ def jitter() -> float:
 def start(config: Config, cgroup: str = "layercake", api_port: int = 0) -> None:
     """Joins, and runs the agent. Returns after SIGTERM. Raises LayercakeError."""
     config.run.mkdir(parents=True, exist_ok=True)
+    if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
+        importlib.import_module("layercake.node.wiring")
+    wait_for_turn(config.run)
     early = Early(config, say=say, wall=time.time, jitter=jitter)
     joins = f"joining {config.head} as {config.name or config.node}"
     say(f"agent: session {early.session.number} goes on" if early.session else f"agent: {joins}")
@@ -54,9 +59,9 @@ def boot_id() -> str:
 
 def configuration(found: cmdline.Identity, token: str, authority: Path, run: Path) -> Config:
     """The agent's configuration from what a command line says."""
-    agent = os.environ.get("LAYERCAKE_AGENT", "own")
+    agent = os.environ.get(NAME, OWN)
     return Config(found.node, found.name, found.mac, found.head, found.sync, token, authority, run, boot_id(), __version__,
-                  found.boot, found.boot if agent == "own" else agent)
+                  found.boot, found.boot if agent == OWN else agent)
 
 
 def main_on_node(run: str) -> None:

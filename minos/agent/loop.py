@@ -95,7 +95,7 @@ class Agent:
         machine = Machine(session, self._worker, early.event, self._clock, early.jitter)
         self._work = Work(session, bond, machine, Wanted(self._images, machine, early.link, early.file, self._worker.interrupt))
         self._selector.register(bond, selectors.EVENT_READ)
-        self._serve_at = self._clock() + SERVE_DELAY
+        self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
         self._swap.begin()
         machine.discovered({**ALIVE, "busy": self._busy()}, "the agent runs")
         if desired is not None:

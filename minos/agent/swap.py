@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import ctypes
 import hashlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -73,28 +75,44 @@ def verify(authority: Path, data: bytes, signature: bytes) -> None:
         raise Refused("it is not signed by the head's authority")
 
 
+def _ask(words: str) -> int:
+    """The ask in "NAME ASK WHY", 0 if there is none."""
+    number = words.split(" ", 2)[1:2]
+    return int(number[0]) if number and number[0].isdigit() else 0
+
+
 class Swap:
-    """Replaces the agent. `ready` says that the supervisor has everything: the agent may end as soon as it has nothing to do."""
+    """Replaces the agent. `ready` says that the other one waits: this one may end as soon as it has nothing to do."""
 
     def __init__(self, config: Config, event: EventSink, wake: Callable[[], None]) -> None:
         self._config, self._event, self._wake = config, event, wake
         self._tried = 0
         self._good = False
-        self.ready = False
+        self._next = ""
         directory(config.run).mkdir(mode=0o700, exist_ok=True)
 
     def begin(self) -> None:
         """Says which agent runs, and what became of one that was tried before."""
         config = self._config
         self._event(AGENT, f"the agent is that of {config.agent or 'no boot set'}", boot=config.boot, agent=config.agent)
-        for name in ("given-up", "failed"):
-            words = read(config.run, name).split(" ", 2)
-            if len(words) == 3 and words[1].isdigit():
-                self._tried = max(self._tried, int(words[1]))
-        if name_and_why := read(config.run, "failed"):
-            name, _, why = name_and_why.partition(" ")
-            self._event(AGENT_SWAP_FAILED, f"the agent of {name} was given up: {why.partition(' ')[2]}", ask=self._tried)
-            (directory(config.run) / "failed").replace(directory(config.run) / "given-up")  # it is told once
+        self._tried = max(self._tried, _ask(read(config.run, "given-up")))
+        self._look_at_failure()
+
+    def _look_at_failure(self) -> None:
+        """Tells of one that the supervisor gave up; once."""
+        if failed := read(self._config.run, "failed"):
+            name, _, why = failed.partition(" ")
+            self._tried, self._next = max(self._tried, _ask(failed)), ""
+            self._event(AGENT_SWAP_FAILED, f"the agent of {name} was given up: {why.partition(' ')[2]}", ask=_ask(failed))
+            (directory(self._config.run) / "failed").replace(directory(self._config.run) / "given-up")
+
+    @property
+    def ready(self) -> bool:
+        """Whether another agent waits for this one to end."""
+        if not self._next:
+            return False
+        self._look_at_failure()
+        return bool(self._next) and read(self._config.run, "ready") == self._next
 
     def answered(self) -> None:
         """The head has answered: an agent on trial is good."""
@@ -113,7 +131,7 @@ class Swap:
         if not isinstance(order, Mapping) or not config.agent:
             return
         name, ask = str(order.get("set", "")), order.get("ask")
-        if name == config.agent or not isinstance(ask, int) or ask <= self._tried or self.ready:
+        if name == config.agent or not isinstance(ask, int) or ask <= self._tried or self._next:
             return
         self._tried = ask
         threading.Thread(target=self._get, args=(name, ask, dict(order), session), name="swap", daemon=True).start()
@@ -130,7 +148,8 @@ class Swap:
         except (LayercakeError, OSError, ValueError, TypeError, KeyError) as error:
             self._event(AGENT_SWAP_FAILED, f"the agent of {name[:64]} cannot be used: {error}", ask=ask)
             return
-        self.ready = True
+        self._next = name
+        os.kill(os.getppid(), signal.SIGUSR1)
         self._wake()
 
     def _check(self, name: str, order: Mapping[str, Any]) -> None:

@@ -110,17 +110,27 @@ def broken(source: str) -> bytes:
 ENDS, HANGS = "def main(arguments): raise SystemExit(3)", "import time\ndef main(arguments): time.sleep(1000)"
 
 
-@pytest.mark.parametrize("source", [ENDS, HANGS], ids=["ends", "hangs"])
+MUTE = """import os, time
+def main(arguments):
+    run = arguments[arguments.index("--run") + 1]
+    open(run + "/agent/ready", "w").write(os.environ["LAYERCAKE_AGENT"])
+    os.read(int(os.environ["LAYERCAKE_TURN"]), 1)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("source", [ENDS, HANGS, MUTE], ids=["ends", "hangs", "mute"])
 def test_a_new_agent_that_does_not_report_is_given_up(
         rig: SwapRig, images: dict[str, dict[str, Any]], source: str) -> None:  # noqa: F811
     rig.trial = 3.0
-    container, head = rig.begin(images["one"]), rig.head
+    container, first, head = rig.begin(images["one"]), rig.agent, rig.head
     head.hand_over("second", broken(source), ask=1)
     head.wait(lambda: "agent.swap-failed" in head.kinds())
     told = next(e for e in head.events if e["kind"] == "agent.swap-failed")
     assert told["data"]["ask"] == 1 and "second was given up" in told["text"]
     head.wait_for(image="ACTIVE", run="SYNC")
     assert rig.runs() == "first" and rig.container() == container and len(head.joins) == 1
+    assert (rig.agent == first) == (source != MUTE), "it goes on until the other one is ready"
     os.kill(rig.agent, signal.SIGKILL)
     runs = head.kinds().count("agent.runs")
     head.wait(lambda: head.kinds().count("agent.runs") > runs)

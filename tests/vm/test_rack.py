@@ -27,6 +27,15 @@ def kinds(site: Site, node: str, since: float = 0.0) -> list[str]:
     return [e["kind"] for e in site.head.history(node) if e["at"] >= since]
 
 
+def on_node(site: Site, node: str, path: str) -> str:
+    """What a file on a node says. An agent that has just begun does not serve yet."""
+    def asked() -> bool:
+        return site.head.cli("node", "exec", node, "--", "id", check=False).returncode == 0
+
+    site.head.wait(f"{node} serves", asked, 60)
+    return site.head.cli("node", "exec", node, "--", "cat", path).stdout
+
+
 def test_cold_boot_takes_every_step_and_records_it(site: Site) -> None:
     site.told(*BOTH)
     for name in BOTH:
@@ -188,19 +197,19 @@ def test_a_head_upgrade_and_an_agent_swap_restart_no_container(site: Site, tmp_p
         assert site.facts() == before, f"with the head of {version}"
 
     name = site.head.boot_set({"etc/second": b"yes\n"})
-    agents = {n: site.head.cli("node", "exec", n, "--", "cat", "/run/layercake/agent.pid").stdout for n in BOTH}
+    agents = {n: on_node(site, n, "/run/layercake/agent.pid") for n in BOTH}
     site.head.cli("boot", "roll", "n[0-1]", name, "--agent-only", "--health-timeout", "1")
     for node in BOTH:
         assert site.head.nodes()[node]["boots"]["agent"] == name != site.head.nodes()[node]["boots"]["runs"]
-        assert site.head.cli("node", "exec", node, "--", "cat", "/run/layercake/agent.pid").stdout != agents[node]
+        assert on_node(site, node, "/run/layercake/agent.pid") != agents[node]
     assert site.facts() == before
 
     site.head.cli("boot", "roll", "n0", name, "--yes", "--health-timeout", "1")
     after = site.facts()
     assert after["n0"][0] != before["n0"][0] and after["n1"] == before["n1"]
-    assert site.head.cli("node", "exec", "n0", "--", "cat", "/etc/second").stdout == "yes\n"
-    assert f"layercake.boot={name}" in site.head.cli("node", "exec", "n0", "--", "cat", "/proc/cmdline").stdout
-    assert f"boot set    {name}" in site.head.cli("node", "show", "n0").stdout
+    assert on_node(site, "n0", "/etc/second") == "yes\n"
+    assert f"layercake.boot={name}" in on_node(site, "n0", "/proc/cmdline")
+    assert ["boot", "set", name] in [line.split() for line in site.head.cli("node", "show", "n0").stdout.splitlines()]
     assert name in site.head.cli("boot", "list").stdout
 
 
