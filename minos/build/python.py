@@ -56,7 +56,8 @@ def _script(interpreter: Path, *arguments: str, text: str = "") -> str:
 
 
 def closure(interpreter: Path, root: Path, entries: Iterable[str]) -> Closure:
-    """What the entry points under `root` import in a clean interpreter (no site-packages)."""
+    """What the entry points under `root` import in a clean interpreter (no site-packages). Raises InputError, OperationFailed."""
+    version(interpreter)
     found = [Module(name, Path(file), package) for name, file, package in
              json.loads(_script(interpreter, "list", str(root), *entries, *EXTRA))]
     own = tuple(m for m in found if m.file.is_relative_to(root))
