@@ -132,7 +132,8 @@ class PxeService(Service):
         for name in (KERNEL, INITRD):
             path = state.settings.boot_dir / node.boot_set / name
             if not path.is_file():
-                raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint="build minOS first")
+                raise OperationFailed(f"cannot boot {node.name}: {path} is not there",
+                                      hint="`layercake boot build` makes a boot set; `layercake boot default` chooses it")
         params = request.params
         window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
         try:

@@ -1,8 +1,36 @@
-"""Words in messages: hostile ones made safe, what a value is, and the name that was probably meant."""
+"""Words in messages: text from outside made storable, hostile words made safe, what a value is, and the name that was meant."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
+from typing import Any
+
+_UNFIT = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """Text as it can be stored and sent: what UTF-8 cannot say (half of a surrogate pair, as JSON or a file's name may hold), and
+    zero bytes, are U+FFFD."""
+    return _UNFIT.sub("\ufffd", text)
+
+
+def cleaned(value: Any) -> Any:
+    """The same for all text in a JSON value."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(k) if isinstance(k, str) else k: cleaned(v) for k, v in value.items()}
+    return [cleaned(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def parse_json(data: bytes | str) -> Any:
+    """JSON from outside, its text cleaned. Raises ValueError for what is none, or nested too deeply to be read."""
+    try:
+        return cleaned(json.loads(data))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def show(text: str, limit: int = 60) -> str:

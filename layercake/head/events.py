@@ -14,6 +14,8 @@ DATABASE_UNWELL = EventKind("database.unwell", _E,
     "The database cannot be written, or takes long: what is seen is kept in memory, changes that cannot be written are refused.")
 DATABASE_WELL = EventKind("database.well", _I, "The database is written again as it should be.")
 
+RECORD_UNWRITTEN = EventKind("database.record-unwritten", _E, "The node's record cannot be written; those of all others are.")
+
 INVENTORY_ADDED = EventKind("inventory.added", _I, "The node is new in the inventory.")
 INVENTORY_CHANGED = EventKind("inventory.changed", _I,
     "The node's entry in the inventory has changed; the text names the fields.")
@@ -100,5 +102,5 @@ EVENTS: tuple[EventKind, ...] = (
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,
     ROLL_ROLLING_BACK, ROLL_DONE, ROLL_FAILED, ROLL_ABORTED, ROLL_SKIPPED, ROLL_NODE_FAILED, SLURM_DRAINED, SLURM_RESUMED,
     SLURM_UNWELL, SLURM_WELL,
-    DATABASE_UNWELL, DATABASE_WELL,
+    DATABASE_UNWELL, DATABASE_WELL, RECORD_UNWRITTEN,
 )

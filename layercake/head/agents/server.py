@@ -16,6 +16,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from imageapi.store.store import ImageStore
+from layercake.base.text import parse_json
 from layercake.head import events
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.document import desired
@@ -205,7 +206,7 @@ async def _body(request: web.Request) -> Any:
     if len(data) > _MAX_BODY:
         raise OperationFailed("cannot take the request: it is too large")
     try:
-        return json.loads(data)
+        return parse_json(data)
     except ValueError:
         raise OperationFailed("cannot take the request: it is not JSON") from None
 

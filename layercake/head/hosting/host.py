@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import grpc.aio
 
+from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.client import API_VERSION, ERROR_KINDS
@@ -239,7 +240,7 @@ class ModuleHost:
             e = message.event
             if len(e.data_json) > EVENT_DATA:
                 raise Refused(f"the data of an event of kind {e.kind[:60]!r} are longer than {EVENT_DATA} characters")
-            self._listener.event(module, e.node, e.kind, e.severity, e.text, dict(json.loads(e.data_json or "{}")))
+            self._listener.event(module, e.node, e.kind, e.severity, e.text, dict(parse_json(e.data_json or "{}")))
         elif kind == "result":
             r = message.result
             self._listener.result(module, r.id, r.ok, r.error[:2000], r.hint[:500], dict(r.values))
@@ -261,6 +262,6 @@ def _answer(future: asyncio.Future[Any] | None, answer: pb.Answer) -> None:
     if future is None or future.done():
         return
     if answer.ok:
-        future.set_result(json.loads(answer.json))
+        future.set_result(parse_json(answer.json))
     else:
         future.set_exception(ERROR_KINDS.get(answer.kind, OperationFailed)(answer.error[:2000], hint=answer.hint[:500]))

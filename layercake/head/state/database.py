@@ -23,6 +23,8 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.base.text import clean
+from layercake.head import events
 from layercake.head.boots import Boots
 from layercake.head.guard.facts import Care
 from layercake.head.hosting.table import Table
@@ -95,15 +97,33 @@ def _layout(text: str) -> Layout:
     return Layout.from_wire(json.loads(text))
 
 
-async def _put_into_words(changed: list[tuple[int, str, Callable[[], str]]]) -> list[tuple[int, str, str]]:
-    """The rows of records, a slice of time after the other: a thread would take the loop's time all the same, and more of it."""
+async def _put_into_words(
+    changed: list[tuple[int, str, Callable[[], str]]], apart: dict[str, str] | None = None,
+) -> list[tuple[int, str, str]]:
+    """The rows of records, a slice of time after the other: a thread would take the loop's time all the same, and more of it. One
+    that cannot be put into words is set `apart`, with why, by its node's id. Raises OperationFailed if nobody asks for those."""
     rows, since = [], time.perf_counter()
     for row, key, text in changed:
-        rows.append((row, key, text()))
+        try:
+            rows.append((row, key, text()))
+        except (TypeError, ValueError, RecursionError) as error:
+            why = f"{type(error).__name__}: {error}"[:300]
+            if apart is None:
+                raise OperationFailed(f"cannot write the record of node {key}: {why}") from None
+            apart[key] = why
         if time.perf_counter() - since > SLICE_S:
             await asyncio.sleep(0)
             since = time.perf_counter()
     return rows
+
+
+def _event_row(event: Event) -> tuple[int, float, str, str, str, str, str]:
+    """An event's row. One whose data cannot be put into words says so in their place."""
+    try:
+        data = json.dumps(event.data)
+    except (TypeError, ValueError, RecursionError) as error:
+        data = json.dumps({"not written": f"{type(error).__name__}: {error}"[:300]})
+    return event.id, event.at, event.node, event.kind, event.severity, clean(event.text), data
 
 
 async def whole(work: Coroutine[Any, Any, None]) -> None:
@@ -127,6 +147,7 @@ class Database:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.health = Health(clock)
+        self._apart: dict[str, str] = {}
         self._path = path
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
@@ -197,18 +218,30 @@ class Database:
             return  # in trouble, it is tried all the same: nobody else would find out that it is over
         changed = [(record.row, record.node.id, _pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
         gone = [i for i in store.dirty if store.find(i) is None]
-        events, dirty, store.new_events, store.dirty = list(store.new_events), store.dirty, deque(), set()
+        news, dirty, store.new_events, store.dirty = list(store.new_events), store.dirty, deque(), set()
         documents, store.documents = store.documents, {}
         try:
             texts = {key: encode() for key, encode in documents.items()}
-            rows = await _put_into_words(changed)
-            await self._in_thread(store, functools.partial(self._write, rows, gone, events, store.revision, texts))
+            apart: dict[str, str] = {}
+            rows = await _put_into_words(changed, apart)
+            await self._in_thread(store, functools.partial(self._write, rows, gone, news, store.revision, texts))
+            self._set_apart(store, apart)
         except BaseException:
             store.dirty |= dirty
-            store.new_events.extendleft(reversed(events))
+            store.new_events.extendleft(reversed(news))
             store.bound()
             store.documents = documents | store.documents
             raise
+
+    def _set_apart(self, store: Store, apart: dict[str, str]) -> None:
+        """Records that could not be written are tried again with each flush, and told of once."""
+        for key, why in apart.items():
+            record = store.find(key)
+            if record is not None:
+                store.dirty.add(key)
+                if self._apart.get(key) != why:
+                    store.event(record, events.RECORD_UNWRITTEN, f"its record cannot be written; all others are: {why}")
+        self._apart = apart
 
     async def _in_thread(self, store: Store, write: Callable[[], None]) -> None:
         self.health.begins()
@@ -238,7 +271,7 @@ class Database:
         db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])
         db.executemany(
             "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(e.id, e.at, e.node, e.kind, e.severity, e.text, json.dumps(e.data)) for e in events],
+            [_event_row(event) for event in events],
         )
         if events and events[-1].id % 1000 < len(events):
             db.execute("DELETE FROM events WHERE id <= ?", (events[-1].id - _KEPT_EVENTS,))

@@ -1,0 +1,106 @@
+"""Text that no screen and no database can hold: half a surrogate pair, zero bytes, JSON without a bottom.
+
+From strangers and from nodes; each of these once broke the event list, the node list and the flush for good.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from layercake.base.text import clean, parse_json
+from layercake.head import events
+from layercake.head.views.events import event_view
+from layercake.head.views.explain import explain_text, explain_view
+from layercake.head.views.nodes import node_view
+from layercake.kraken.wire import bearer
+from tests.support.disk import on_disk
+from tests.support.world import World
+
+HALF = '"\\ud800 half\\u0000"'
+"""As it stands in JSON."""
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
+    app = web.Application()
+    app.add_routes(world.head.nodes.routes())
+    async with TestClient(TestServer(app)) as found:
+        yield found
+
+
+async def all_is_shown_and_written(world: World) -> None:
+    """What a person asks for, as the API sends it; and all of it gets to the disk."""
+    head = world.head
+    msgspec.json.encode([event_view(e) for e in head.store.events])
+    for record in head.store:
+        msgspec.json.encode(node_view(record, world.clock(), head.table))
+        explain_text(explain_view(record, world.clock(), head.guard)).encode()
+    await head.database.flush(head.store)
+    assert not head.store.dirty and not head.store.new_events and head.database.health.view(head.store)["well"]
+
+
+async def test_a_stranger_cannot_put_half_a_character_into_the_history(world: World, client: TestClient[Any, Any]) -> None:
+    claim = {"node": world.node("n0").node.id, "token": "wrong", "mac": "52:54:00:00:00:10", "version": "1"}
+    body = json.dumps(claim)[:-1] + f', "boot_id": {HALF}}}'
+    assert (await client.post("/node/v1/join", data=body)).status == 403
+    refused = [e for e in world.node("n0").history if e.kind == "join.refused"]
+    assert refused[0].data["boot_id"] == "\ufffd half\ufffd"
+    await all_is_shown_and_written(world)
+
+
+async def test_a_joined_node_cannot_break_the_lists_and_the_flush(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    claim = {"node": world.node("n0").node.id, "token": token, "mac": "52:54:00:00:00:10", "version": "1"}
+    answer = await client.post("/node/v1/join", data=json.dumps(claim)[:-1] + f', "boot_id": {HALF}, "boot": {HALF}}}')
+    joined = await answer.json()
+    assert answer.status == 200
+    node = bytes.fromhex(claim["node"].replace("-", ""))
+    headers = {"Authorization": bearer(base64.b64decode(joined["key"]), node, joined["session"])}
+    container = {"name": "x", "digest": "", "state": "running", "health": "", "pid": 1, "started_s": 1.0, "retries": 0,
+                 "last_error": "NOERROR", "error": "", "retry_in_s": None}
+    told = [{"kind": "image.containers", "text": "", "data": {"containers": [container]}},
+            {"kind": "image.unhealthy", "text": "x", "data": {"x": 1}}, {"kind": "x", "text": "x", "data": {"x": [{"x": "x"}]}}]
+    body = json.dumps(told).replace('"x"', HALF)
+    assert (await client.post("/node/v1/events", data=body, headers=headers)).status == 200
+    world.send(world.hello("n0", image="ACTIVE"))
+    assert world.node("n0").containers[0]["name"] == "\ufffd half\ufffd"
+    await all_is_shown_and_written(world)
+    deep = "[" * 100_000 + "]" * 100_000
+    assert (await client.post("/node/v1/events", data=deep, headers=headers)).status == 400
+
+
+async def test_a_record_that_cannot_be_written_is_named_and_nothing_else_is_lost(world: World) -> None:
+    world.node("n0").containers = ()
+    world.node("n0").changed_at = object()  # type: ignore[assignment]
+    world.head.store.mark(world.node("n0"))
+    world.node("n1").acked = 4711
+    world.head.store.mark(world.node("n1"))
+    world.head.store.event(world.node("n1"), events.NODE_EVENT, "x", data={"odd": {1, 2}})
+    await world.head.database.flush(world.head.store)
+    rows = {json.loads(data)["node"]["name"]: json.loads(data) for (data,) in on_disk(world.directory, "SELECT data FROM nodes")}
+    assert rows["n1"]["acked"] == 4711
+    told = [e for e in world.node("n0").history if e.kind == "database.record-unwritten"]
+    assert len(told) == 1 and "not JSON serializable" in told[0].text
+    await world.head.database.flush(world.head.store)
+    assert len([e for e in world.node("n0").history if e.kind == "database.record-unwritten"]) == 1, "it is told once"
+    (data,) = on_disk(world.directory, "SELECT data FROM events WHERE kind = 'node.event'")
+    assert "not JSON serializable" in json.loads(data[0])["not written"]
+    world.node("n0").changed_at = 5.0
+    await world.head.database.flush(world.head.store)
+    assert not world.head.store.dirty
+
+
+def test_json_from_outside() -> None:
+    assert parse_json('{"a\\ud800": ["\\udfff", 1, null, "ä\\u0000"]}') == {"a\ufffd": ["\ufffd", 1, None, "ä\ufffd"]}
+    assert parse_json(b'"\xed\xa0\x80"') == "\ufffd", "as bytes, too"
+    assert parse_json('"\\ud83d\\ude00"') == "😀" == clean("😀")
+    with pytest.raises(ValueError, match="too deeply"):
+        parse_json("[" * 100_000)
