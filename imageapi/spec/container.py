@@ -119,6 +119,8 @@ def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
         raise fail("environment", sorted(env) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= 3600:
         raise fail("stop_timeout_s", timeout, "0 to 3600 seconds")
+    if not isinstance(data.get("systemd", False), bool):
+        raise fail("systemd", data["systemd"], "true or false")
     if restart not in RESTARTS:
         raise fail("restart", restart, ", ".join(RESTARTS))
     basic = ContainerSpec(bool(data.get("systemd")), tuple(command), tuple(sorted(env.items())), float(timeout), restart)

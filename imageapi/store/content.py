@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Content(Protocol):
 def check_squashfs(path: Path) -> None:
     """Raises InputError if a file cannot be read or is no squashfs."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for somebody to write
+            raise InputError(f"cannot add {path}: it is no file")
         with path.open("rb") as file:
             begins = file.read(4)
     except OSError as error:

@@ -23,6 +23,7 @@ from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_conta
 from imageapi.spec.names import NAME
 from imageapi.store.content import Attachment, Content, FileContent
 from layercake.base.files import read_json, write_json
+from layercake.base.text import describe
 from layercake.kraken.errors import InputError, NotFound, OperationFailed, Unreachable
 
 
@@ -66,6 +67,8 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
     """How an image is run, checked. Raises InputError for unknown fields and wrong values."""
     if isinstance(data, ContainerSpec):
         return data
+    if not isinstance(data, Mapping):
+        raise InputError(f"cannot use the container: a mapping is expected, found {describe(data)}")
     for field in data:
         if field not in CONTAINER_FIELDS:
             raise InputError(f"cannot use container field {field!r}: there is no such field",

@@ -16,7 +16,7 @@ FILE_NAME = "tokens.json"
 
 
 def _digest(token: str) -> str:
-    return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
+    return hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).hexdigest()
 
 
 class Tokens:

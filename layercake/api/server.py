@@ -119,7 +119,7 @@ class Api:
             if route.body is not None:
                 try:
                     body = msgspec.json.decode(await request.read(), type=route.body)
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                     raise InputError(f"cannot use the request: {error}") from None
             answer = await route.answer(request, body)
             return answer if isinstance(answer, web.StreamResponse) else web.Response(

@@ -35,12 +35,15 @@ _GROUP = re.compile(r"@([A-Za-z0-9._-]*)")
 def names_of(text: str) -> list[str]:
     """The names that a range spells out, sorted as ClusterShell does (n2 before n10); groups are not allowed.
 
-    Raises InputError for bad syntax or more than MAX_NODES names. Whether the nodes exist is not looked at.
+    Raises InputError for bad syntax, no name at all, or more than MAX_NODES names. Whether the nodes exist is not looked at.
     """
     _check(text)
     if "@" in text:
         raise BadRange(text, "a group has no place here", hint="write a name or a range (n[0-3])")
-    return _parse(text)
+    names = _parse(text)
+    if not names:
+        raise BadRange(text, "it names no node", hint="write a name or a range (n[0-3])")
+    return names
 
 
 def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]] | None = None) -> list[str]:

@@ -71,7 +71,7 @@ class Session:
 def parse_endpoint(text: str) -> tuple[str, int]:
     """(host, port) of "host:port" or "[host]:port". Raises OperationFailed."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise OperationFailed(f"cannot use sync address {text[:80]!r}: expected HOST:PORT")
     return host.strip("[]"), int(port)
 

@@ -78,7 +78,7 @@ def verify(authority: Path, data: bytes, signature: bytes) -> None:
 def _ask(words: str) -> int:
     """The ask in "NAME ASK WHY", 0 if there is none."""
     number = words.split(" ", 2)[1:2]
-    return int(number[0]) if number and number[0].isdigit() else 0
+    return int(number[0]) if number and number[0].isascii() and number[0].isdigit() else 0
 
 
 class Swap:

@@ -181,7 +181,8 @@ class NodeApi:
         body = await _body(request)
         if not isinstance(body, dict):
             raise OperationFailed("cannot take the answer: it is not an object")
-        number = int(request.match_info["id"]) if request.match_info["id"].isdigit() else -1
+        said = request.match_info["id"]
+        number = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else -1
         future = self._answers.get(number)
         if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():
             future.set_result(body)

@@ -69,7 +69,7 @@ def parse_head(data: bytes) -> Head:
     """The status line and headers. Raises OperationFailed if they are not HTTP."""
     lines = data.decode("latin-1").split("\r\n")
     words = lines[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isascii() and words[1].isdigit()):
         raise OperationFailed("cannot read the response: it is not HTTP")
     pairs = (line.partition(":") for line in lines[1:] if line)
     return Head(int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs})
