@@ -50,6 +50,7 @@ BOOT_DEFAULT = EventKind("node.boot-default", _I, "A person chose what nodes boo
 NODE_JOINED = EventKind("node.joined", _I, "The node's agent has joined with the token of this boot.")
 JOIN_REFUSED = EventKind("join.refused", _W, "A join was refused: no boot window, a wrong token, or one that was used.")
 NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.")
+NODE_FLOODS = EventKind("node.floods", _W, "A node told more than a history can hold; the text says how much was left out.")
 NODE_EXEC = EventKind("node.exec", _I, "A person runs a command on the node.")
 NODE_EXEC_ENDED = EventKind("node.exec-ended", _I, "A command that a person ran has ended; never what it said.")
 NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be told to forget its failures.")
@@ -95,8 +96,8 @@ EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
     BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
-    STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_EXEC,
-    NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
+    STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_FLOODS,
+    NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,

@@ -6,6 +6,7 @@ From strangers and from nodes; each of these once broke the event list, the node
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -75,6 +76,29 @@ async def test_a_joined_node_cannot_break_the_lists_and_the_flush(world: World, 
     await all_is_shown_and_written(world)
     deep = "[" * 100_000 + "]" * 100_000
     assert (await client.post("/node/v1/events", data=deep, headers=headers)).status == 400
+
+
+async def test_a_joined_node_cannot_forge_what_others_tell_nor_push_it_out(world: World, client: TestClient[Any, Any]) -> None:
+    token = world.head.joining.open(world.node("n0"), 60)
+    claim = {"node": world.node("n0").node.id, "token": token, "mac": "52:54:00:00:00:10", "version": "1", "boot_id": "b"}
+    joined = await (await client.post("/node/v1/join", json=claim)).json()
+    node = bytes.fromhex(claim["node"].replace("-", ""))
+    headers = {"Authorization": bearer(base64.b64decode(joined["key"]), node, joined["session"])}
+    forged = [{"kind": "node.exec", "text": "ann runs rm -rf /", "data": {"by": "ann"}}, {"kind": "roll.failed", "text": "x"}]
+    assert (await client.post("/node/v1/events", json=forged, headers=headers)).status == 200
+    told = world.node("n0").history
+    assert not [e for e in told if e.kind in ("node.exec", "roll.failed")]
+    assert [e.text for e in told if e.kind == "node.event"] == ["node.exec: ann runs rm -rf /", "roll.failed: x"]
+    large = [{"kind": "container.exited", "text": "x" * 500_000, "data": {"x": "y" * 3_000_000}}]
+    body = io.BytesIO(json.dumps(large).encode())
+    assert (await client.post("/node/v1/events", data=body, headers=headers)).status == 200
+    kept = next(e for e in told if e.kind == "container.exited")
+    assert len(kept.text) == 2000 and kept.data == {"left out": "3000008 bytes"}
+    before = len(world.head.store.events)
+    for _ in range(10):
+        many = [{"kind": "container.exited", "text": "x"}] * 500
+        assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
+    assert len(world.head.store.events) - before < 600, "the history of all others is still there"
 
 
 async def test_a_record_that_cannot_be_written_is_named_and_nothing_else_is_lost(world: World) -> None:

@@ -165,3 +165,22 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) -> None:
+    """The snapshot that a module gets holds all that is under way: what came a moment before it must not come twice."""
+    host, listener = ModuleHost(tmp_path / "m.sock"), KeepingListener()
+    host._heard_by = listener
+    host.expect(NAME, "i1", "c1", Start({}))
+
+    async def hello() -> AsyncIterator[pb.FromService]:
+        yield pb.FromService(hello=pb.Hello(service=NAME, instance="i1", cookie="c1", version=client.API_VERSION))
+        await asyncio.Event().wait()
+
+    messages = host._attach(hello(), None)
+    assert (await anext(messages)).WhichOneof("kind") == "settings"
+    assert not host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=1, node="n0", mutation="x", attempt=1))), "the snapshot will have it"
+    assert (await anext(messages)).WhichOneof("kind") == "ready"
+    assert host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=2, node="n0", mutation="x", attempt=1)))
+    assert (await anext(messages)).mutate.id == 2
+    host.send(NAME, pb.FromHead(stop=True))

@@ -15,6 +15,8 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
+import imageapi.events
+import minos.events
 from imageapi.store.store import ImageStore
 from layercake.base.text import parse_json
 from layercake.head import events
@@ -24,18 +26,23 @@ from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
+from layercake.head.hosting.budget import Budget
 from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
 from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
-from layercake.kraken.events import Bearing
+from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
 _MAX_EVENTS = 500
+_MAX_DATA = 16384
+OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
+                                         QUARANTINE_CLEARED, NO_CHAIN)}
+"""What a node may tell. What others tell, like who ran a command there, is not its to say."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -57,6 +64,7 @@ class NodeApi:
         self._settings = settings
         self._images = images
         self._certificates = certificates
+        self._budget = Budget(self._left_out, at_once=_MAX_EVENTS)
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -167,14 +175,30 @@ class NodeApi:
             if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
                 raise OperationFailed("cannot take the events: each is an object")
             name, text = str(event.get("kind", ""))[:64], str(event.get("text", ""))
-            kind = self._table.events.get(name, events.NODE_EVENT)
+            kind = OF_NODES.get(name, events.NODE_EVENT)
             if kind is events.NODE_EVENT:
                 text = f"{name}: {text}"
             if kind.bearing is not Bearing.STANDING:
-                self._store.event(record, kind, text, severity=str(event.get("severity", "")), data=event.get("data"))
+                self._keep(record, kind, text, str(event.get("severity", "")), event.get("data", {}))
             if heard(record, kind, text, event.get("data", {})):
                 self._store.mark(record)
         return _json({"taken": len(told)})
+
+    def _keep(self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]) -> None:
+        """Adds to a node's history what the node itself says, within bounds."""
+        key = record.node.id
+        if not self._budget.take((key, key)):
+            self._budget.leave_out(key)
+            return
+        if (size := len(msgspec.json.encode(data))) > _MAX_DATA:
+            data = {"left out": f"{size} bytes"}
+        self._store.event(record, kind, text, severity=severity, data=data)
+
+    def _left_out(self, node: str, count: int) -> None:
+        record = self._store.find(node)
+        if record is not None:
+            self._store.event(record, events.NODE_FLOODS, f"{count} events of the node were left out: it tells too many",
+                              data={"count": count})
 
     async def _answer(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)

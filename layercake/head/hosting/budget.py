@@ -1,4 +1,5 @@
-"""How much one module may add to a node's history, so that one that cannot stop does not push out what others have told."""
+"""How much one module, or one node, may add to the history, so that one that cannot stop does not push out what others have
+told."""
 
 from __future__ import annotations
 
@@ -20,22 +21,24 @@ KEPT = 100_000
 """Budgets that are remembered; then all begin anew."""
 
 Key = tuple[str, str]
-"""(module, id of the node or "")"""
+"""(module, id of the node or ""); of what a node tells itself: its id twice"""
 
 
 class Budget:
-    """Counts what each module says of each node. `tell` is told (module, how many were left out)."""
+    """Counts what each module says of each node. `tell` is told (module, how many were left out). `at_once` are let through in a
+    burst."""
 
-    def __init__(self, tell: Callable[[str, int], None]) -> None:
+    def __init__(self, tell: Callable[[str, int], None], at_once: float = AT_ONCE) -> None:
         self._tell = tell
+        self._at_once = at_once
         self._left: dict[Key, tuple[float, float]] = {}
         self._out: Counter[str] = Counter()
 
     def take(self, key: Key) -> bool:
         """Whether the module may say one thing more of the node now."""
         now, share = time.monotonic(), 1.0 if key[1] else OF_NONE
-        left, at = self._left.get(key, (AT_ONCE * share, now))
-        left = min(AT_ONCE * share, left + (now - at) * PER_S * share)
+        left, at = self._left.get(key, (self._at_once * share, now))
+        left = min(self._at_once * share, left + (now - at) * PER_S * share)
         if len(self._left) > KEPT:
             self._left.clear()
         self._left[key] = (left - 1 if left >= 1 else left, now)

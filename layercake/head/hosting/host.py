@@ -183,9 +183,9 @@ class ModuleHost:
     async def _attach(self, requests: AsyncIterator[pb.FromService], context: Any) -> AsyncIterator[pb.FromHead]:
         attachment = await self._hello(requests, context)
         reader = asyncio.create_task(self._read(attachment, requests))
-        self._attached[attachment.module] = attachment
         try:
             yield self._starts[attachment.module].message(attachment.version)
+            self._attached[attachment.module] = attachment  # not before: what began meanwhile would be told twice
             self._listener.attached(attachment.module)
             attachment.queue.put_nowait(pb.FromHead(ready=True))
             while (message := await attachment.queue.get()) is not None:
