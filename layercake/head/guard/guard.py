@@ -22,7 +22,7 @@ from layercake.head.guard.outage import SITE, Outage
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.guard.witness import Findings, Witnesses
-from layercake.head.inventory import Wishes
+from layercake.head.inventory import wishes
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
@@ -52,12 +52,6 @@ class _Asked:
     mutation: str
     since: float
     verdict: Verdict | None = None
-
-
-def wishes(record: Record) -> Wishes:
-    """What the inventory says of how careful to be with a node."""
-    found = record.node.parts.get("head")
-    return found if isinstance(found, Wishes) else Wishes()
 
 
 def when(at: float, now: float) -> str:
@@ -178,7 +172,7 @@ class Guard:
         if verdict is None:
             del self._waiting[key]
             self._begin(record, asked.mutation)
-        elif verdict.why is Why.FOUND_RUNNING and wishes(record).adopt == "reset":
+        elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
             self._hands.take(record, "the inventory (adopt: reset)")
         else:
             self._tell(record, asked, verdict)
@@ -239,7 +233,7 @@ class Guard:
 
     def _remedy(self, record: Record, mutation: str, *, dead: bool) -> Verdict | None:
         """Why a node that was in sync may not be started anew. `dead`: it is known that nothing runs there."""
-        key, care, wish = record.node.id, record.care, wishes(record)
+        key, care, wish = record.node.id, record.care, wishes(record.node)
         release = f" (hint: `layercake node remedy {record.name}` lets it go on)"
         if key in self._expected and not dead:
             return Verdict(Why.ASKING, "the head has started anew, and listens for it first")
