@@ -1,5 +1,5 @@
-"""Heads and nodes that are suspended and resumed, as hosts of virtual machines do it: nothing is done to anybody, and all are in sync
-again. A real head with its modules, and real agents in namespaces of their own."""
+"""Heads and nodes that are suspended and resumed, as hosts of virtual machines do it: nothing is done to anybody, and all are in
+sync again. A real head with its modules, and real agents in namespaces of their own."""
 
 from __future__ import annotations
 
