@@ -33,6 +33,17 @@ class Stepping(HostSite):
         super().__init__(directory / "site", 3, images)
         self.clock = SteppedClock(directory / "clock")
         self.environment = self.clock.environment
+        self.started: list[int] = []
+
+    def start_head(self) -> None:
+        super().start_head()
+        assert self.process is not None
+        self.started.append(self.process.pid)
+
+    def down(self) -> None:
+        super().down()
+        for process in self.started:
+            self.clock.forget(process)
 
     def events(self, after: int) -> list[dict[str, Any]]:
         """What has happened after an event, oldest first."""

@@ -32,3 +32,9 @@ class SteppedClock:
         partial = self._file.with_name(f".{self._file.name}")
         partial.write_text(f"{seconds:+.0f}\n")
         partial.replace(self._file)
+
+    @staticmethod
+    def forget(process: int) -> None:
+        """Removes what the library has left in memory of a process that was started with `environment` and has ended."""
+        for name in ("faketime_shm", "sem.faketime_sem"):
+            Path(f"/dev/shm/{name}_{process}").unlink(missing_ok=True)
