@@ -135,13 +135,17 @@ class HostNode:
         else:
             path.unlink(missing_ok=True)
 
+    def processes(self) -> list[int]:
+        """All that runs on it: supervisor, agent and containers."""
+        found = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
+        return [int(pid) for pid in found.stdout.split()]
+
     def kill(self) -> None:
         """What pulling the plug does: agent and containers end at once, and nothing is tidied up."""
         process, self._process = self._process, None
-        found = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
-        for pid in found.stdout.split():
+        for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         if process is not None:
             process.wait()
         self._unplug()

@@ -28,7 +28,8 @@ OVER = ("done", "failed", "aborted", "paused")
 class HostSite(HeadClient):
     """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image, if there are images.
 
-    `modules` are the site's own, `python` is the interpreter that the head runs in. `code` is where the head's Layercake is.
+    `modules` are the site's own, `python` is the interpreter that the head runs in. `code` is where the head's Layercake is,
+    `environment` what its process is given beside the usual.
     """
 
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
@@ -46,6 +47,7 @@ class HostSite(HeadClient):
         self._modules = dict(modules or {})
         self._python = python
         self.code = ROOT
+        self.environment: dict[str, str] = {}
 
     # -- life
 
@@ -94,7 +96,8 @@ class HostSite(HeadClient):
             self.process = subprocess.Popen(
                 ["nsenter", f"--net=/run/netns/{self.namespace.name}", self._python, str(ROOT / "vm-testbed/hosthead.py"),
                  str(self.data), str(self.code)],
-                cwd=self.code, env={**os.environ, "PYTHONPATH": str(self.code)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.code, env={**os.environ, "PYTHONPATH": str(self.code), **self.environment},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )
         self.wait("the head serves", self._serving, 120)
 

@@ -21,6 +21,8 @@ from layercake.kraken.errors import InputError, Refused
 
 _COLUMNS = (Column("NODES"), Column("ACTION", styled=True), Column("CHANGE", flexible=True), Column("WAY", flexible=True))
 _SHOWN_OF_NEW = ("state", "firmware", "images", "bmc.driver")  # what differs from node to node would keep rows apart
+_ADOPT = {"ask": "is left alone until `layercake node take` (adopt: ask)", "reset": "is ended, and started anew (adopt: reset)"}
+"""What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
 
 
 def _read(file: str) -> dict[str, str]:
@@ -123,6 +125,9 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
     for warning in planned.get("warnings") or []:
         out.note(f"{warning['file']}:{warning['line']}: {warning['message']}")
     out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty="nothing to change")
+    for adopt, text in _ADOPT.items():
+        if new := [p["node"] for p in planned["plans"] if p.get("adopt") == adopt]:
+            out.line(f"{fold(new)}: new; one that is found running {text}")
     for roll in planned.get("rolls") or []:
         how = "at once" if at_once else f"by a roll, {_plan(roll['plan'])}"
         out.line(f"{fold(roll['nodes'])}: to {', '.join(roll['images']) or 'no images'} {how}")

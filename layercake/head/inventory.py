@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from layercake.inventory.schema import Node
 from layercake.moduleapi.module import NodePart
 
 
@@ -16,3 +17,9 @@ class Wishes(NodePart, frozen=True, kw_only=True):
         description="Whether a node that has fallen silent is started anew: by itself, when a person says so, never.")] = "auto"
     adopt: Annotated[Literal["ask", "reset"], Meta(
         description="What happens to a machine that is found running: it is left alone, or started anew.")] = "ask"
+
+
+def wishes(node: Node) -> Wishes:
+    """What the inventory says of how careful to be with a node."""
+    found = node.parts.get("head")
+    return found if isinstance(found, Wishes) else Wishes()

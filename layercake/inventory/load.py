@@ -65,6 +65,7 @@ class _Loader:
         self._seen: dict[tuple[str, object], tuple[str, Mark]] = {}
         groups = self._table("groups")
         self._parts = parts
+        self._fields = {module: msgspec.structs.fields(part.struct) for module, part in parts.items()}  # slow: once, not for a node
         self._keys = Keys.of(parts)
         self._reader = Reader(problems, self._keys, groups, known_images)
         self._defaults = Section(root.mark)
@@ -137,8 +138,8 @@ class _Loader:
         for key in ("mac", "ip"):
             if key not in merged and key not in broken:
                 self._problems.add(section.mark, f"node {label} has no {key}", "it cannot be booted without")
-        found = {module: made for module, part in self._parts.items()
-                 if (made := self._part(part, name, label, section.mark, merged, broken)) is not None}
+        found = {module: made for module in self._parts
+                 if (made := self._part(module, name, label, section.mark, merged, broken)) is not None}
         for key in ("mac", "ip"):
             if key in merged:
                 values_ = merged[key].value if key == "mac" else (merged[key].value,)
@@ -156,15 +157,16 @@ class _Loader:
             )
 
     def _part(
-        self, part: Part, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],
+        self, module: str, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],
     ) -> NodePart | None:
         """A module's part of a node, None if it has none or a mistake was found in it."""
+        part, known = self._parts[module], self._fields[module]
         prefix = f"{part.key}." if part.key else ""
         rules = self._keys.nested[part.key] if part.key else self._keys.own
-        given = {f.name: merged[prefix + f.name] for f in msgspec.structs.fields(part.struct) if prefix + f.name in merged}
+        given = {f.name: merged[prefix + f.name] for f in known if prefix + f.name in merged}
         if part.key and not given:
             return None
-        required = [f.name for f in msgspec.structs.fields(part.struct) if f.required and f.name not in given]
+        required = [f.name for f in known if f.required and f.name not in given]
         for key in required:
             if prefix + key not in broken:
                 what = f"node {label}: its {part.key} has no {key}" if part.key else f"node {label} has no {key}"

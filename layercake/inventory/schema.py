@@ -79,7 +79,7 @@ def _part(part: Part, record: Mapping[str, Any]) -> NodePart | None:
     data = record.get(part.key) if part.key else record
     if not isinstance(data, Mapping):
         return None
-    known = {f.name for f in msgspec.structs.fields(part.struct)}
+    known = part.struct.__struct_fields__
     return msgspec.convert({k: v for k, v in data.items() if k in known}, part.struct)
 
 

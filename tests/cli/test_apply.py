@@ -47,6 +47,18 @@ def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: Canned
     assert not head.asked("POST /v1/inventory/apply")
 
 
+def test_plan_says_what_becomes_of_machines_that_are_found_running(run: Run, head: CannedApi, rack: str) -> None:
+    planned = plan_of(*map(added, ("n0", "n1", "n2", "n3")))
+    for entry, adopt in zip(planned["plans"], ("ask", "ask", "reset", None), strict=True):
+        entry["adopt"] = adopt
+    head.answers["POST /v1/inventory/plan"] = (200, planned)
+    for command in (["plan", rack], ["apply", rack, "--yes", "--no-wait"]):
+        said = run(*command).out
+        assert "\nn[0-1]: new; one that is found running is left alone until `layercake node take` (adopt: ask)\n" in said
+        assert "\nn2: new; one that is found running is ended, and started anew (adopt: reset)\n" in said
+        assert "n3: new" not in said, "nobody can end what runs there"
+
+
 def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, head: CannedApi, rack: str) -> None:
     head.snapshots = [[working("n0"), working("n1")], [node_view("n0"), working("n1")], [node_view("n0"), node_view("n1")]]
     result = run("apply", rack, "--yes")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from imageapi.events import EXITED
 from layercake.base.clock import steady_clock
 from layercake.head import events, pki
 from layercake.head.operations.rolls import Ask
@@ -18,6 +19,7 @@ from layercake.head.views.nodes import node_view
 from layercake.kraken.converge import BACKOFF_CAP_S
 from minos import init
 from minos.agent.http.client import tls_context
+from tests.support.rollnodes import a_site
 from tests.support.world import World
 
 HOUR, YEARS = 3600.0, 20 * 365 * 86400.0
@@ -109,6 +111,21 @@ async def test_a_roll_goes_on_in_another_time(world: World, step_s: float) -> No
     assert not found.over
     deadlines = [n.deadline for n in found.nodes.values() if n.deadline is not None]
     assert all(0 <= d - world.clock() <= 86400 for d in deadlines)
+
+
+@pytest.mark.parametrize("step_s", STEPS)
+async def test_a_roll_that_fails_after_a_step_says_what_the_node_says(tmp_path: Path, step_s: float) -> None:
+    async with a_site(tmp_path, 1) as site:
+        site.world.clock.now += 1.8e9
+        await site.step()
+        site.world.head.store.event(site.world.node("n0"), EXITED, "another image: exit status 1")
+        site.agents["n0"].bad = "two"
+        roll = await site.start("n0", "two")
+        site.world.head.store.wall = lambda: site.world.clock() + step_s
+        assert (await site.until_over(roll.id))["state"] == "failed"
+        assert site.roll(roll.id)["nodes"][0]["trouble"] == "", "what was before it began is not its trouble"
+        site.world.head.store.event(site.world.node("n0"), EXITED, "image two: exit status 7")
+        assert site.roll(roll.id)["nodes"][0]["trouble"] == "image two: exit status 7"
 
 
 # -- nodes

@@ -143,6 +143,18 @@ async def test_a_machine_found_running_is_left_alone_until_it_is_taken(rack: Rac
     assert rack.started()[-1] == "x0 power-on"
 
 
+async def test_a_plan_says_what_becomes_of_new_machines_that_run(rack: Rack) -> None:
+    """No BMC is asked before a node is known; once it is, the plan says what was found."""
+    text = RACK + '  x0: {mac: "52:54:00:00:09:10", ip: 10.1.9.10}\n'
+    also = text + '  x1: {mac: "52:54:00:00:09:11", ip: 10.1.9.11, adopt: reset}\n'
+    planned = await rack.ops.inventory.plan(also, "rack.yaml")
+    assert {p["node"]: p["adopt"] for p in planned["plans"]} == {"x0": "ask", "x1": "reset"}
+    await rack.ops.inventory.apply(text, "rack.yaml", None, False)
+    rack.sees_power("x0", "ON")
+    (known,) = (await rack.ops.inventory.plan(text.replace("10.1.9.10", "10.1.9.20"), "rack.yaml"))["plans"]
+    assert (known["found_running"], known["adopt"]) == (True, None)
+
+
 async def test_adopt_reset_takes_a_machine_that_was_found_running(rack: Rack) -> None:
     text = RACK + '  x0: {mac: "52:54:00:00:09:10", ip: 10.1.9.10, adopt: reset}\n'
     await rack.ops.inventory.apply(text, "rack.yaml", None, False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import datetime
 import hashlib
 import re
 import socket
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,9 @@ from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
 from layercake.head.agents.certificates import name_of
 from layercake.kraken.wire import TO_NODE, bearer
+from minos import init
 from minos.build import BuildOptions, append_files, build
+from minos.events import NODE_API
 from tests.support.fake_head import UP, FakeHead
 from tests.support.nodeclient import NodeClient
 
@@ -42,15 +46,17 @@ def unused_port() -> int:
 
 
 class Machine:
-    """One virtual machine, booted straight from kernel and initramfs; its console is a file."""
+    """One virtual machine, booted straight from kernel and initramfs; its console is a file. `rtc` is the time that its
+    battery has kept."""
 
-    def __init__(self, directory: Path, kernel: Path, initramfs: Path, words: dict[str, str]) -> None:
+    def __init__(self, directory: Path, kernel: Path, initramfs: Path, words: dict[str, str], rtc: str = "utc") -> None:
         self.api_port = unused_port()
         self.console_file = directory / "console.log"
         append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
         append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
         command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512",
                    "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}",
+                   "-rtc", f"base={rtc}",
                    "-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{self.api_port}-:8444",
                    "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=",
                    "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
@@ -62,6 +68,15 @@ class Machine:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def start(directory: Path, built: Any, head: FakeHead, rtc: str = "utc", **words: str) -> Machine:
+    """A machine that boots minOS for a head."""
+    image = directory / "minos.img"
+    append_files(built.image, {"etc/layercake/ca.pem": head.authority.read_bytes()}, image)
+    usual = {"node": head.node, "name": "n1", "mac": MAC, "ip": "10.0.2.15/24", "gateway": "10.0.2.2", "head": head.url,
+             "sync": head.sync, "token": "good-token"}
+    return Machine(directory, built.vmlinuz, image, usual | words, rtc)
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +126,7 @@ def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: t
     system = build_systemd_image(tmp_path / "system.squashfs", CACHE / "images", version="vm-test")
     one, two = document(store, service, system, "system", True), document(store, service, plain, "plain", False)
     head.document = {"revision": 1, "goal": UP, "images": [one], "requests": []}
-    image = tmp_path / "minos.img"
-    append_files(built.image, {"etc/layercake/ca.pem": head.authority.read_bytes()}, image)
-    words = {"node": head.node, "name": "n1", "mac": MAC, "ip": "10.0.2.15/24", "gateway": "10.0.2.2", "head": head.url,
-             "sync": head.sync, "token": "good-token"}
-    machine = Machine(tmp_path, built.vmlinuz, image, words)
+    machine = start(tmp_path, built, head)
     try:
         head.wait(lambda: "minos: " in machine.console() and "init: network eth0 10.0.2.15/24" in machine.console(), 90)
         head.wait(lambda: head.joins, 60)
@@ -158,24 +169,84 @@ def limits_and_disk(head: FakeHead, image: dict[str, Any], disk: Path) -> None:
         server.wait()
 
 
+def run(head: FakeHead, machine: Machine, command: str, container: str = "") -> str:
+    """What a shell on the node, or in a container, prints."""
+    credential = bearer(head.key, bytes.fromhex(head.node.replace("-", "")), head.session, TO_NODE)
+    client = NodeClient(machine.api_port, head.authority, name_of(head.node, head.session), credential)
+    status, lines = client.ask("POST", "/v1/exec", {"command": ["sh", "-c", command], "container": container})
+    assert status == 200 and lines[-1] == {"exit": 0}, (status, lines)
+    return b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode()
+
+
 def node_api(head: FakeHead, machine: Machine) -> None:
     """Commands by busybox's nsenter, and how much memory the agent takes."""
-    node = bytes.fromhex(head.node.replace("-", ""))
-
-    def run(command: str, container: str = "") -> str:
-        client = NodeClient(machine.api_port, head.authority, name_of(head.node, head.session),
-                            bearer(head.key, node, head.session, TO_NODE))
-        status, lines = client.ask("POST", "/v1/exec", {"command": ["sh", "-c", command], "container": container})
-        assert status == 200 and lines[-1] == {"exit": 0}, (status, lines)
-        return b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode()
-
-    assert run("echo $$ $(cat /proc/1/comm) $(cat /proc/self/cgroup)", "plain").split()[1] == "init"
-    assert "nbd" in run("lsmod"), "the module was loaded when it was needed"
-    assert "lc-" not in run("cat /sys/block/nbd*/backend 2>/dev/null; true"), "and the disk is let go of"
-    status = run("cat /proc/$(cat /run/layercake/agent.pid)/status")
+    assert run(head, machine, "echo $$ $(cat /proc/1/comm) $(cat /proc/self/cgroup)", "plain").split()[1] == "init"
+    assert "nbd" in run(head, machine, "lsmod"), "the module was loaded when it was needed"
+    assert "lc-" not in run(head, machine, "cat /sys/block/nbd*/backend 2>/dev/null; true"), "and the disk is let go of"
+    status = run(head, machine, "cat /proc/$(cat /run/layercake/agent.pid)/status")
     resident = int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
     print(f"the agent has {resident >> 10} MiB")
     assert resident < 30 << 10
+
+
+# -- clocks: a whole machine with another time than its head
+
+HOUR, YEARS = 3600, 20 * 365 * 86400
+
+
+@pytest.fixture
+def two(tmp_path: Path, files: tuple[ImageStore, FileService]) -> list[dict[str, Any]]:
+    """Two images to go to and fro between."""
+    return [document(*files, build_plain_image(tmp_path / f"{name}.squashfs", name), name, False) for name in ("one", "two")]
+
+
+def told(head: FakeHead, kind: str) -> list[dict[str, Any]]:
+    return [event for event in head.events if event["kind"] == kind]
+
+
+@pytest.mark.parametrize(("rtc", "later"), [("1980-01-01T00:00:00", (-HOUR, YEARS)), ("2090-06-01T00:00:00", (HOUR, -YEARS))])
+def test_a_machine_whose_battery_is_dead_joins_and_has_the_heads_time(
+    tmp_path: Path, built: Any, two: list[dict[str, Any]], rtc: str, later: tuple[int, ...],
+) -> None:
+    """The head's authority is not valid yet, or no longer, by the clock that the machine wakes up with. Then the node's clock steps
+    under the running agent, by `date -s`."""
+    head = FakeHead(tmp_path / "pki", str(uuid.uuid4()), public="10.0.2.2", hello_s=2.0)
+    head.document = {"revision": 1, "goal": UP, "images": two[:1], "requests": []}
+    off = datetime.datetime.fromisoformat(rtc + "+00:00").timestamp() - (now := time.time())
+    machine = start(tmp_path, built, head, rtc, time=str(int(now)))
+    try:
+        head.wait(lambda: head.joins, 120)
+        (said,) = re.findall(r"the clock was ([-+]\d+) s off the head's, and is set", machine.console())
+        assert abs(int(said) - off) < init.CLOCK_OFF_S
+        head.wait_for(image="ACTIVE")
+        head.wait(lambda: told(head, "image.started"))
+        assert abs(told(head, "image.started")[0]["at"] - time.time()) < init.CLOCK_OFF_S, "the node tells the time of the head"
+        head.wait(lambda: told(head, NODE_API.name))
+        for step in later:
+            steps(head, machine, step, two)
+    finally:
+        machine.stop()
+        head.close()
+        print(machine.console()[-3000:])
+
+
+def steps(head: FakeHead, machine: Machine, step: int, images: list[dict[str, Any]]) -> None:
+    """The node's clock steps: the agent speaks on, its container runs on, and it does what is wanted next. Then it steps back."""
+    pid = run(head, machine, "cat /proc/sys/kernel/random/boot_id /run/layercake/agent.pid")
+    started, rolled = len(told(head, "image.started")), len(told(head, "image.rolled"))
+    run(head, machine, f"date -s @{int(time.time()) + step}")
+    seen = len(head.hellos)
+    head.wait(lambda: len(head.hellos) >= seen + 3)
+    assert head.state()["image"] == "ACTIVE" and len(told(head, "image.started")) == started, step
+    running = head.document["images"][0]["name"]
+    head.want([image for image in images if image["name"] != running])
+    head.wait_for(image="ACTIVE")
+    head.wait(lambda: len(told(head, "image.rolled")) == rolled + 1)
+    at = told(head, "image.rolled")[-1]["at"]
+    assert abs(at - time.time() - step) < init.CLOCK_OFF_S, "history is by the clock that people see"
+    assert 0 <= told(head, "image.rolled")[-1]["data"]["gap_ms"] < 60_000
+    run(head, machine, f"date -s @{int(time.time())}")
+    assert run(head, machine, "cat /proc/sys/kernel/random/boot_id /run/layercake/agent.pid") == pid and len(head.joins) == 1
 
 
 def test_digest_of_the_store_is_that_of_the_file(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The guard: the engine asks it before each step that does something to a machine, and it says when the step may begin.
 
-What it goes by, in this order: what people said (a freeze, an order, a maintenance); whether the machine is ours; outages; what the
-inventory says of remedies; what witnesses say of a silent node; and how much happens at once. What has to wait is looked at again
-every second, and the reason is shown by `node explain`.
+This is the wiring: it keeps what is known of the nodes, asks witnesses, and tells. What a step goes by is in verdict.py, what an
+outage is in outage.py, how much happens at once in slots.py. What has to wait is looked at again every second, and the reason is
+shown by `node explain`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from layercake.head.guard.facts import Stop, Verdict, Why, ended
 from layercake.head.guard.outage import SITE, Outage
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
+from layercake.head.guard.verdict import Case, judge, when
 from layercake.head.guard.witness import Findings, Witnesses
-from layercake.head.inventory import Wishes
+from layercake.head.inventory import wishes
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Permitted
 from layercake.kraken.errors import Refused
 
-FRESH_S = 15.0
-"""How long what witnesses said counts."""
 _TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
 """The reasons that a node's history tells of; the others are told elsewhere, or pass."""
 _DOCUMENT = "guard/freeze"
@@ -52,18 +51,6 @@ class _Asked:
     mutation: str
     since: float
     verdict: Verdict | None = None
-
-
-def wishes(record: Record) -> Wishes:
-    """What the inventory says of how careful to be with a node."""
-    found = record.node.parts.get("head")
-    return found if isinstance(found, Wishes) else Wishes()
-
-
-def when(at: float, now: float) -> str:
-    """How long ago, for people."""
-    seconds = max(0.0, now - at)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 class Guard:
@@ -178,7 +165,7 @@ class Guard:
         if verdict is None:
             del self._waiting[key]
             self._begin(record, asked.mutation)
-        elif verdict.why is Why.FOUND_RUNNING and wishes(record).adopt == "reset":
+        elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
             self._hands.take(record, "the inventory (adopt: reset)")
         else:
             self._tell(record, asked, verdict)
@@ -215,63 +202,23 @@ class Guard:
         return record.planner.mutation(mutation).cuts_power
 
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
-        """Why a step has to wait, None if it may begin."""
-        care, stop = record.care, self.freeze or record.care.freeze
-        if stop is not None:
-            return Verdict(Why.FROZEN, f"frozen by {stop.by} for {when(stop.since, self._store.wall())}: {stop.reason}")
-        if care.order is not None:
-            return None
-        off = record.value("power") == "OFF"
-        if not care.ours and not off:
-            return Verdict(Why.FOUND_RUNNING, f"it was found running and is not ours (hint: `layercake node take {record.name}` "
-                           "starts it anew)")
-        if not self._starts(record):
-            return None
-        if care.maintenance is not None and not care.released:
-            since = when(care.maintenance.since, self._store.wall())
-            return Verdict(Why.MAINTENANCE, f"in maintenance by {care.maintenance.by} for {since}: {care.maintenance.reason}")
-        if care.up and (held := self._remedy(record, mutation, dead=off or record.node.id in self._firmware)) is not None:
-            return held
-        if record.node.id not in self._slots:
-            full = self._slots.full(record.node.domains, remedy=care.up, now=self._clock())
+        """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it takes."""
+        now, key = self._clock(), record.node.id
+        ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
+        if ruling.ask and key not in self._asking:
+            self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
+        if ruling.verdict is None and self._starts(record) and key not in self._slots:
+            full = self._slots.full(record.node.domains, remedy=record.care.up, now=now)
             return Verdict(Why.QUEUE, full) if full else None
-        return None
+        return ruling.verdict
 
-    def _remedy(self, record: Record, mutation: str, *, dead: bool) -> Verdict | None:
-        """Why a node that was in sync may not be started anew. `dead`: it is known that nothing runs there."""
-        key, care, wish = record.node.id, record.care, wishes(record)
-        release = f" (hint: `layercake node remedy {record.name}` lets it go on)"
-        if key in self._expected and not dead:
-            return Verdict(Why.ASKING, "the head has started anew, and listens for it first")
-        lost = next((o for o in self.outages.values() if key in o.silent), None)
-        if lost is not None and not dead and not care.released:
-            return Verdict(Why.OUTAGE, f"an outage of {lost.where}: {len(lost.silent)} of {lost.members} nodes are silent")
-        if not care.released:
-            if wish.remedy == "never":
-                return Verdict(Why.NEVER, "the inventory says remedy: never" + release)
-            if wish.remedy == "hold":
-                return Verdict(Why.HOLD, "the inventory says remedy: hold" + release)
-            if care.busy and self._settings.busy == "hold":
-                return Verdict(Why.BUSY, "the last that it said was that it must not be interrupted" + release)
-        if dead or care.released or not self._ends(record, mutation):
-            return None
-        return self._evidence(record, key)
-
-    def _evidence(self, record: Record, key: str) -> Verdict | None:
-        """What witnesses say of a silent node that is on."""
-        now, found = self._clock(), self._findings.get(key)
-        if found is None or now - found.at > FRESH_S:
-            if key not in self._asking:
-                self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
-            if found is None:
-                return Verdict(Why.ASKING, "its BMC, its agent's TLS port and ARP are asked whether it is alive")
-        silent = now - self._silent.get(key, now)
-        if found.agent:
-            return Verdict(Why.ALIVE, f"its agent answers at its TLS port, so only datagrams are lost; {found.text}")
-        if found.arp and silent < self._settings.patience_s:
-            return Verdict(Why.ALIVE, f"its kernel answers ARP; it is waited for until it was silent for "
-                           f"{self._settings.patience_s:.0f} s; {found.text}")
-        return None
+    def _case(self, record: Record, mutation: str, now: float) -> Case:
+        key = record.node.id
+        return Case(
+            record.name, record.care, wishes(record.node), self.freeze or record.care.freeze, off=record.value("power") == "OFF",
+            firmware=key in self._firmware, starts=self._starts(record), ends=self._ends(record, mutation),
+            expected=key in self._expected, outage=next((o for o in self.outages.values() if key in o.silent), None),
+            silent=now - self._silent.get(key, now), findings=self._findings.get(key))
 
     async def _ask(self, record: Record) -> None:
         key = record.node.id

@@ -16,6 +16,7 @@ from typing import Any
 
 from layercake.head import events
 from layercake.head.head import Head
+from layercake.head.inventory import wishes
 from layercake.head.operations.rolls import said_by
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
@@ -148,7 +149,8 @@ class InventoryChanges:
         if known is not None and chain == () and tuple(i.name for i in known.wanted) != node.images:
             names = ["image-update"]
         found = known is not None and not known.care.ours and known.value("power") in ("ON", "HANG")
-        return {"node": node.name, "found_running": found,
+        ends = known is None and any(step.mutation.cuts_power for step in planner.graph.steps)
+        return {"node": node.name, "found_running": found, "adopt": wishes(node).adopt if ends else None,
                 "chain": names, "to": wants, "blocked": None if chain is not None else "no way there now"}
 
     async def apply(self, text: str, file: str, digest: str | None, allow_remove: bool,

@@ -143,7 +143,8 @@ class NodeRoll(msgspec.Struct, frozen=True):
 
 class Roll(msgspec.Struct, frozen=True):
     """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to. `inventory`: an inventory that was applied
-    asks for it, and not a person for a while. One of boot sets or agents has `boots`, their names, instead of `sets`."""
+    asks for it, and not a person for a while. One of boot sets or agents has `boots`, their names, instead of `sets`. `after` is
+    the newest event before it began: a clock may step in the middle of a roll."""
 
     id: int
     by: str
@@ -161,6 +162,7 @@ class Roll(msgspec.Struct, frozen=True):
     inventory: bool = False
     kind: Kind = Kind.IMAGES
     boots: tuple[str, ...] = ()
+    after: int = 0
 
     @property
     def over(self) -> bool:

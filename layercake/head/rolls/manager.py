@@ -335,7 +335,7 @@ class Rolls:
     def _begin(self, draft: Draft, roll: Roll) -> Roll:
         self.refuse((record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll")
         begun = sum(key.startswith((_PREFIX, _PREFIX_BOOT)) for key in draft.documents)  # several may begin together
-        roll = replace(roll, id=self.number() + begun)
+        roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
         self._put(draft, roll)
         text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
         draft.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})

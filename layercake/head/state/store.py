@@ -149,6 +149,11 @@ class Store:
     def __iter__(self) -> Iterator[Record]:
         return iter(self._by_id.values())
 
+    @property
+    def newest_event(self) -> int:
+        """The id of the newest event: what comes after it has a higher one, whatever the clock says."""
+        return self._next_event - 1
+
     def __len__(self) -> int:
         return len(self._by_id)
 

@@ -34,7 +34,7 @@ def _trouble(record: Record, roll: Roll) -> str:
     """The newest error that the node itself has told of its images since the roll began; events come a little late."""
     end = roll.ended + _LATE_S if roll.ended is not None else float("inf")
     for event in reversed(record.history):
-        if event.at < roll.at:
+        if event.id <= roll.after:
             break
         if event.at <= end and event.severity == Severity.ERROR and event.kind.startswith(_OF_IMAGES):
             return event.text
