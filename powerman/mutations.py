@@ -49,7 +49,7 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
         return _found(await attempt.bmc.read())
 
 
-@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=30.0, on_timeout=("power", "HANG"), guarded=True)
+@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node on, to boot from the network."""
     async with service.attempt(request) as attempt:

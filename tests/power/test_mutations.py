@@ -20,7 +20,7 @@ def test_the_declarations_are_those_of_the_architecture() -> None:
     table = {m.name: (dict(m.changes), dict(m.excludes), m.timeout, m.on_timeout) for m in MUTATIONS}
     assert table == {
         "power-discover": ({"power": ("UNKNOWN", "OFF")}, {}, 15.0, None),
-        "power-on": ({"power": ("OFF", "ON")}, {}, 30.0, ("power", "HANG")),
+        "power-on": ({"power": ("OFF", "ON")}, {}, 50.0, ("power", "HANG")),
         "power-off": ({"power": ("ON", "OFF")}, {"run": ("SYNC",), "busy": ("BUSY",)}, 30.0, ("power", "HANG")),
         "power-reset": ({"power": ("HANG", "OFF")}, {}, 30.0, None),
     }

@@ -169,8 +169,8 @@ def test_a_system_without_event_log_says_so(bmcs: Rack) -> None:
 
 def test_a_bmc_older_than_ipmi_2_is_pyghmis(bmcs: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(driver: PowerDriver) -> None:
-        async def old(address: str, port: int) -> Any:
-            return replace(await probe(address, port), ipmi_2_0=False)
+        async def old(address: str, port: int, tries: int) -> Any:
+            return replace(await probe(address, port, tries), ipmi_2_0=False)
         monkeypatch.setattr("powerman.ipmi.probe", old)
         await driver.boot_network()
         await driver.on()

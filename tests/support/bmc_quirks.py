@@ -16,6 +16,7 @@ from powerman import rmcp
 _NO_SESSION_IS_FREE = 0x01
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _CLIENTS_KEPT = 64
+_CLOSING_LOOKS = 10
 
 
 @dataclass
@@ -170,7 +171,11 @@ class TcpProxy:
     async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        full = self.manner.sessions and len(self._open) >= self.manner.sessions
+        for _ in range(_CLOSING_LOOKS):  # one whose answer was read is about to go
+            full = 0 < self.manner.sessions <= len(self._open)
+            if not full:
+                break
+            await asyncio.sleep(0.05)
         self._open.add(task)
         try:
             if full:
