@@ -92,7 +92,7 @@ class ManagedBmc:
                 yield
             except (Unreachable, LoginRefused) as error:
                 self.breaker = self.breaker.unanswered(self.clock.now())
-                self._lost(error)
+                self.missed(error)
                 raise
             except LayercakeError:
                 self._found()
@@ -132,7 +132,8 @@ class ManagedBmc:
                 raise Unreachable(f"{why}; it is left alone and tried again in {wait:.0f} s")
             await self.clock.sleep(wait)
 
-    def _lost(self, error: LayercakeError) -> None:
+    def missed(self, error: LayercakeError) -> None:
+        """It did not answer, or refused the login. Told once, until it answers again."""
         if self.outage is None:
             self.note(events.UNREACHABLE, str(error))
         self.outage = Outage(self.outage.since if self.outage else self.clock.now(), error.message)

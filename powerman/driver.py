@@ -82,10 +82,14 @@ class PowerDriver(Protocol):
         """Drops connections. The driver is not used again."""
 
 
+SLOW_HINT = "bmc.timeout_s in the inventory gives it more time"
+"""What helps with a BMC that is slow and not dead."""
+
+
 def unreachable(address: str, why: str) -> Unreachable:
     """The error for a BMC that does not answer."""
     return Unreachable(f"cannot reach the BMC at {address}: {why}",
-                       hint="check its address, cable and power, and the management network")
+                       hint=f"check its address, cable and power, and the management network; {SLOW_HINT}")
 
 
 def login_refused(address: str, user: str, why: str = "") -> LoginRefused:

@@ -13,6 +13,7 @@ from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import Check, Mistake, host, ipv4_after, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
+TIMEOUT_S, LONGEST_S = 8.0, 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
@@ -84,6 +85,13 @@ def verify_tls(value: object) -> bool | str:
     return path
 
 
+def timeout_s(value: object) -> float:
+    """Seconds for one operation on a BMC."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= LONGEST_S:
+        raise Mistake(f"expected seconds from 1 to {LONGEST_S:.0f}, found {describe(value)}")
+    return float(value)
+
+
 def address(value: object) -> str:
     """A BMC's address, before its driver is known: a host name, an IP, or an http(s) URL without user, path and query."""
     word = text(value)
@@ -147,6 +155,8 @@ class Bmc(NodePart, frozen=True, kw_only=True):
         description="redfish: true (the system's authorities), false, or the path of a CA file on the head.")] = True
     cipher_suite: Annotated[int | None, Check(cipher_suite), Meta(
         description="ipmi: the cipher suite; 17, then 3 is tried if not given.")] = None
+    timeout_s: Annotated[float, Check(timeout_s), Meta(
+        description="Seconds for one operation. More gives every step of the node's power more time, in proportion.")] = TIMEOUT_S
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:

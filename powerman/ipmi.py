@@ -11,7 +11,7 @@ from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.driver import LogEntry, PowerState, Sensor, unreachable
 from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import Session, SuiteRefused, login, probe
+from powerman.rmcp_session import Session, SuiteRefused, login, probe, tries_within
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
@@ -43,6 +43,7 @@ class IpmiDriver:
         self._spec = spec
         self._pool = pool
         self._suites = [rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))]
+        self._tries = tries_within(spec.timeout_s)
         self._ipmi_2_0: bool | None = None      # not known until it was asked
 
     async def state(self) -> PowerState:
@@ -102,7 +103,7 @@ class IpmiDriver:
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""
         async with self._within():
-            self._ipmi_2_0 = (await probe(self._spec.address, self._spec.port)).ipmi_2_0
+            self._ipmi_2_0 = (await probe(self._spec.address, self._spec.port, self._tries)).ipmi_2_0
 
     @contextlib.asynccontextmanager
     async def _within(self) -> AsyncIterator[None]:
@@ -131,7 +132,8 @@ class IpmiDriver:
         spec = self._spec
         for suite in self._suites:
             try:
-                session = await stack.enter_async_context(login(spec.address, spec.port, spec.username, spec.password, suite))
+                session = await stack.enter_async_context(
+                    login(spec.address, spec.port, spec.username, spec.password, suite, self._tries))
             except (SuiteRefused, Unreachable) as error:
                 if suite is self._suites[-1]:
                     if isinstance(error, Unreachable):

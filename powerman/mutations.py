@@ -6,9 +6,10 @@ is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.kraken.mutation import mutation
@@ -21,11 +22,14 @@ from powerman.driver import PowerState, Unsupported
 if TYPE_CHECKING:
     from powerman.service import PowerService
 
+Answer = TypeVar("Answer")
+
 POWER = Variable("power", (UNKNOWN, "OFF", "ON", "HANG"), "electrical power, as the BMC says; HANG is on and of no use")
 
 VARIABLES = (POWER,)
 
 _FIRST_LOOK_S, _LOOK_GROWTH, _LAST_LOOK_S = 0.1, 1.6, 1.0
+_FIRST_REST_S, _LAST_REST_S = 0.5, 4.0
 _SOFT_SHARE = 0.6       # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
 
 
@@ -45,17 +49,17 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
         return _found(await attempt.bmc.read())
 
 
-@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=20.0, on_timeout=("power", "HANG"), guarded=True)
+@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node on, to boot from the network."""
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
-        if await bmc.read() is PowerState.OFF:
+        if await _patient(attempt, bmc.read) is PowerState.OFF:
             try:
-                await bmc.ask(bmc.driver.boot_network)
+                await _patient(attempt, lambda: bmc.ask(bmc.driver.boot_network))
             except OperationFailed as error:  # many machines boot from the network anyway; if not, the boot's own timeout tells
                 bmc.note(events.BOOT_DEVICE, f"the next boot may not be from the network: {error}")
-            await bmc.ask(bmc.driver.on)
+            await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
         return await _becomes(attempt, PowerState.ON, "power on")
 
 
@@ -77,10 +81,28 @@ async def power_reset(service: PowerService, request: MutationRequest) -> Mappin
 
 
 async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
+    """A BMC that says OFF is told all the same: it may be wrong, and a machine that is off does not mind."""
     bmc = attempt.bmc
-    if await bmc.read() is PowerState.ON:
-        await bmc.ask(bmc.driver.off)
+    if await _patient(attempt, bmc.read) is PowerState.ON:
+        await _patient(attempt, lambda: bmc.ask(bmc.driver.off))
+    else:
+        with contextlib.suppress(OperationFailed):
+            await bmc.ask(bmc.driver.off)
     return await _becomes(attempt, PowerState.OFF, "power off")
+
+
+async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
+    """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap, and start anew."""
+    bmc, pause = attempt.bmc, _FIRST_REST_S
+    while True:
+        try:
+            return await operation()
+        except Unreachable as silence:
+            bmc.missed(silence)
+            if bmc.clock.now() + pause + bmc.spec.timeout_s > attempt.until:
+                raise
+        await bmc.clock.sleep(pause)
+        pause = min(_LAST_REST_S, pause * _LOOK_GROWTH)
 
 
 async def _soft_off(attempt: Attempt) -> bool:

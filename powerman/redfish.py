@@ -22,6 +22,7 @@ from powerman.settings import BmcSpec
 Result = TypeVar("Result")
 
 _ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
+_LAST = {"Connection": "close"}  # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is another
 _SUSHY_REQUESTS = 6             # a discovery is this many requests at most; each may take timeout_s
 _KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a BMC that does not end its TLS connection: aiohttp must
 
@@ -113,7 +114,7 @@ class RedfishDriver:
 
     async def _by_sushy(self, work: Callable[[SushyClient], Result]) -> Result:
         """Runs blocking work in a thread, after a cheap question that a dead BMC does not get past."""
-        await self._exchange("GET", _ROOT, None, {})
+        await self._exchange("GET", _ROOT, None, _LAST)
         client = self._sushy
         done = False
         try:
@@ -153,7 +154,10 @@ class RedfishDriver:
             async with asyncio.timeout(spec.timeout_s), self._web.session.request(
                     method, spec.address + path, json=body, ssl=secure, allow_redirects=False,
                     headers={"OData-Version": "4.0", "Accept": "application/json", **headers}) as response:
-                return response.status, await _json(response)
+                answer = await _json(response)
+                if headers is _LAST:
+                    response.close()
+                return response.status, answer
         except aiohttp.ClientConnectorCertificateError as error:
             raise OperationFailed(f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
                                   hint="set bmc.verify_tls to the path of the CA that signed its certificate") from None

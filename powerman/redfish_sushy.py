@@ -83,6 +83,11 @@ class SushyClient:
             self._root._conn.close()
         self._root = self._system = None
 
+    def _hang_up(self) -> None:
+        """Ends the connection and keeps what is known: some BMCs have one at a time. The next request opens another."""
+        if self._root is not None:
+            self._root._conn.close()
+
     def _root_service(self) -> Any:
         if self._root is None:
             spec = self._spec
@@ -114,7 +119,9 @@ class SushyClient:
     def _guard(self, what: str, work: Callable[[], Result]) -> Result:
         """Turns sushy's errors into ours; after one, the next use starts afresh."""
         try:
-            return work()
+            result = work()
+            self._hang_up()
+            return result
         except exceptions.AccessError:
             self.close()
             raise login_refused(self._spec.where, self._spec.username) from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -17,10 +18,15 @@ from powerman.driver import Unsupported, login_refused, unreachable
 
 _FIRST_WAIT_S = 0.5
 _BACKOFF = 1.5
-_TRIES = 4                      # 0.5 + 0.75 + 1.1 + 1.7 s: a BMC that loses three packets in a row still gets through
+TRIES = 4                       # 0.5 + 0.75 + 1.1 + 1.7 s: a BMC that loses three packets in a row still gets through
 _BYE_S = 0.3
 
 Parsed = TypeVar("Parsed")
+
+
+def tries_within(seconds: float) -> int:
+    """How often a packet is sent at least to a BMC that is given so long for an operation: for half of that, TRIES at least."""
+    return max(TRIES, math.ceil(math.log(1 + seconds / 2, _BACKOFF)))  # the waits are 0.5 * 1.5^n
 
 
 class SuiteRefused(Unsupported):
@@ -44,15 +50,16 @@ class _Socket(asyncio.DatagramProtocol):
 class Line:
     """A connected UDP socket to one BMC: sends a request until its answer comes."""
 
-    def __init__(self, where: str, transport: asyncio.DatagramTransport, protocol: _Socket) -> None:
+    def __init__(self, where: str, transport: asyncio.DatagramTransport, protocol: _Socket, tries: int) -> None:
         self._where = where
+        self._tries = tries
         self._transport = transport
         self._protocol = protocol
 
-    async def ask(self, packet: Callable[[], bytes], parse: Callable[[bytes], Parsed], tries: int = _TRIES) -> Parsed:
+    async def ask(self, packet: Callable[[], bytes], parse: Callable[[bytes], Parsed], tries: int | None = None) -> Parsed:
         """Sends `packet()` again and again, with growing waits, until `parse` accepts an answer; what it calls Malformed is not for
         us. Raises Unreachable; WrongPassword comes through."""
-        wait = _FIRST_WAIT_S
+        wait, tries = _FIRST_WAIT_S, tries or self._tries
         for _ in range(tries):
             self._transport.sendto(packet())
             with contextlib.suppress(TimeoutError):
@@ -79,7 +86,7 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def connect(address: str, port: int) -> AsyncIterator[Line]:
+async def connect(address: str, port: int, tries: int = TRIES) -> AsyncIterator[Line]:
     """A line to a BMC; sends nothing yet. Raises Unreachable if the address has no route or the name is not known."""
     where = f"{address}:{port}"
     try:
@@ -87,14 +94,14 @@ async def connect(address: str, port: int) -> AsyncIterator[Line]:
     except OSError as error:
         raise unreachable(where, error.strerror or str(error)) from error
     try:
-        yield Line(where, transport, protocol)
+        yield Line(where, transport, protocol, tries)
     finally:
         transport.close()
 
 
-async def probe(address: str, port: int) -> rmcp.Capabilities:
+async def probe(address: str, port: int, tries: int = TRIES) -> rmcp.Capabilities:
     """Asks a BMC what it can do, without a login. Raises Unreachable after about 4 s, at once if its port is closed."""
-    async with connect(address, port) as line:
+    async with connect(address, port, tries) as line:
         return await line.ask(rmcp.probe, rmcp.parse_probe)
 
 
@@ -108,7 +115,7 @@ class Session:
         self._sequence = 0
         self._request = 0
 
-    async def command(self, function: int, command: int, data: bytes = b"", tries: int = _TRIES) -> bytes:
+    async def command(self, function: int, command: int, data: bytes = b"", tries: int | None = None) -> bytes:
         """Sends one command and returns its data. Raises Unreachable, Unsupported, OperationFailed with the completion code."""
         self._request = request = (self._request + 1) % 64
         body = rmcp.message(function, request, command, data)
@@ -134,11 +141,12 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def login(address: str, port: int, username: str, password: str, suite: rmcp.Suite) -> AsyncIterator[Session]:
-    """A session as administrator. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
+async def login(address: str, port: int, username: str, password: str, suite: rmcp.Suite,
+                tries: int = TRIES) -> AsyncIterator[Session]:
+    """A session as administrator; each packet is sent so often. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
     where = f"{address}:{port}"
     shake = rmcp.Handshake(suite, username.encode(), password.encode(), secrets.token_bytes(4), secrets.token_bytes(16))
-    async with connect(address, port) as line:
+    async with connect(address, port, tries) as line:
         tag = 0
 
         async def step(kind: int, request: Callable[[int], bytes], take: Callable[[bytes], Parsed]) -> Parsed:

@@ -17,7 +17,7 @@ from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
 from powerman.bmc import Lanes, ManagedBmc
 from powerman.clock import Clock, SteadyClock
-from powerman.driver import PowerDriver, PowerState
+from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.ipmi import IpmiDriver
 from powerman.module import MODULE
 from powerman.mutations import Attempt
@@ -234,7 +234,8 @@ async def _at_most(bmc: ManagedBmc, limit_s: float) -> AsyncIterator[None]:
         async with asyncio.timeout(limit_s):
             yield
     except TimeoutError:
-        raise Unreachable(f"cannot use the BMC at {bmc.spec.where}: it answers too slowly, not done in {limit_s:.0f} s") from None
+        raise Unreachable(f"cannot use the BMC at {bmc.spec.where}: it answers too slowly, not done in {limit_s:.0f} s",
+                          hint=SLOW_HINT) from None
 
 
 def phase(node: str) -> float:

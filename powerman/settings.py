@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.kraken.errors import InputError
-from powerman.inventory import DEFAULT_PORTS
+from powerman.inventory import DEFAULT_PORTS, TIMEOUT_S
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +55,7 @@ class BmcSpec:
     system: str | None = None       # Redfish: the path of the system, when the service has several
     verify_tls: bool | str = True   # or the path of a CA file
     cipher_suite: int | None = None  # IPMI: 3 or 17; None tries 17, then 3
-    timeout_s: float = 8.0          # for one operation on the BMC
+    timeout_s: float = TIMEOUT_S    # for one operation on the BMC
 
     @property
     def where(self) -> str:
@@ -89,7 +89,7 @@ class BmcSpec:
             username=str(bmc.get("username") or ""), password=password,
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
-            timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or 8.0}, "bmc.timeout_s", 8.0, low=0.1),
+            timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
         )
 
 

@@ -10,14 +10,17 @@ import pytest
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from layercake.kraken.mutation import Where
 from powerman.driver import PowerState
+from powerman.inventory import Bmc
+from powerman.module import tune
 from powerman.mutations import MUTATIONS, VARIABLES
+from powerman.rmcp_session import tries_within
 
 
 def test_the_declarations_are_those_of_the_architecture() -> None:
     table = {m.name: (dict(m.changes), dict(m.excludes), m.timeout, m.on_timeout) for m in MUTATIONS}
     assert table == {
         "power-discover": ({"power": ("UNKNOWN", "OFF")}, {}, 15.0, None),
-        "power-on": ({"power": ("OFF", "ON")}, {}, 20.0, ("power", "HANG")),
+        "power-on": ({"power": ("OFF", "ON")}, {}, 50.0, ("power", "HANG")),
         "power-off": ({"power": ("ON", "OFF")}, {"run": ("SYNC",), "busy": ("BUSY",)}, 30.0, ("power", "HANG")),
         "power-reset": ({"power": ("HANG", "OFF")}, {}, 30.0, None),
     }
@@ -170,3 +173,30 @@ async def test_unknown_mutations_and_nodes(world: Any) -> None:
         await world.mutate("power-explode")
     with pytest.raises(InputError):
         await world.mutate("power-on", node="n9")
+
+
+async def test_a_bmc_that_is_silent_for_a_moment_is_waited_for(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, began = world.drivers["n1"], world.clock.now()
+    driver.power, driver.answers = PowerState.ON, False
+    sleep = world.clock.sleep
+
+    async def passing(seconds: float) -> None:
+        await sleep(seconds)
+        driver.answers = world.clock.now() - began > 9.0
+
+    monkeypatch.setattr(type(world.clock), "sleep", lambda _, seconds: passing(seconds))
+    assert await world.mutate("power-off", timeout=30.0) == {"power": "OFF"}
+    assert len(world.events("power.unreachable")) == 1 and len(world.events("power.recovered")) == 1
+
+
+async def test_a_bmc_that_says_off_is_told_off_all_the_same(world: Any) -> None:
+    driver = world.drivers["n1"]
+    assert await world.mutate("power-off") == {"power": "OFF"}
+    assert driver.calls.count("off") == 1
+
+
+def test_a_bmc_with_more_time_has_more_for_each_step() -> None:
+    bmc = Bmc(driver="ipmi", address="192.0.2.1", timeout_s=40.0)
+    assert [tune(m, bmc, None).timeout for m in MUTATIONS] == [m.timeout * 5 for m in MUTATIONS]
+    assert [tune(m, None, None) for m in MUTATIONS] == list(MUTATIONS)
+    assert (tries_within(8.0), tries_within(60.0)) == (4, 9)

@@ -169,8 +169,8 @@ def test_a_system_without_event_log_says_so(bmcs: Rack) -> None:
 
 def test_a_bmc_older_than_ipmi_2_is_pyghmis(bmcs: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(driver: PowerDriver) -> None:
-        async def old(address: str, port: int) -> Any:
-            return replace(await probe(address, port), ipmi_2_0=False)
+        async def old(address: str, port: int, tries: int) -> Any:
+            return replace(await probe(address, port, tries), ipmi_2_0=False)
         monkeypatch.setattr("powerman.ipmi.probe", old)
         await driver.boot_network()
         await driver.on()
@@ -198,7 +198,7 @@ def test_a_bmc_that_hangs_for_a_while(bmcs: Rack, slot: int) -> None:
         bmcs.pause_bmc(slot)
         began = time.monotonic()
         with pytest.raises(Unreachable):
-            await mutate(service, "power-on", name)
+            await mutate(service, "power-on", name, timeout=10.0)
         assert time.monotonic() - began < 10
         bmcs.resume_bmc(slot)
         assert await mutate(service, "power-on", name) == {"power": "ON"}

@@ -24,7 +24,7 @@ _HANG = ("power", "HANG")
 
 MUTATIONS: tuple[Mutation, ...] = (
     declare("power-discover", changes={"power": ("UNKNOWN", "OFF")}, timeout=15),
-    declare("power-on", changes={"power": ("OFF", "ON")}, timeout=20, on_timeout=_HANG),
+    declare("power-on", changes={"power": ("OFF", "ON")}, timeout=50, on_timeout=_HANG),
     declare("power-off", changes={"power": ("ON", "OFF")}, excludes={"run": "SYNC", "busy": "BUSY"}, timeout=30, on_timeout=_HANG),
     declare("power-reset", changes={"power": ("HANG", "OFF")}, timeout=30),
     declare("boot-arm", changes={"boot": ("UNKNOWN", "WAIT")}, requires=_ON, timeout=10),

@@ -14,6 +14,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from layercake.base.clock import Clock
 from layercake.base.datagrams import DatagramServer
@@ -28,6 +29,8 @@ from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, n
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
+_SURE = 2
+"""HELLOs after which a node that was asked is known to speak: one may have been on its way before."""
 
 
 class Loss(enum.Enum):
@@ -36,6 +39,15 @@ class Loss(enum.Enum):
     SILENT = "nothing came from it"
     FIRMWARE = "its firmware asked for a boot program"
     BMC_OFF = "its BMC says that it is off"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A node that was asked whether it speaks, since when, how often it was heard since, and who wants to know."""
+
+    since: float
+    answer: Callable[[bool], None]
+    heard: int = 0
 
 
 class Sync:
@@ -59,6 +71,7 @@ class Sync:
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
+        self._asked: dict[str, _Asked] = {}
         self.counters: Counter[str] = Counter()
 
     def open(self) -> None:
@@ -128,7 +141,13 @@ class Sync:
             moved = True
         if moved:
             self._store.mark(record)
-        self._send(record, Kind.DESIRED, address)
+        asked = self._asked.get(record.node.id)
+        self._send(record, Kind.DESIRED, address, probe=asked is not None)
+        if asked is not None:
+            asked.heard += 1
+            if asked.heard >= _SURE:
+                del self._asked[record.node.id]
+                asked.answer(True)
 
     def push(self, record: Record) -> None:
         """Tells a node at once that its desired state has changed. A lost datagram is made good by its next HELLO."""
@@ -142,8 +161,20 @@ class Sync:
             if record.address is not None:
                 self._send(record, Kind.DESIRED, record.address, probe=True)
 
+    def speaks(self, record: Record) -> bool:
+        """Whether a node's agent was heard not long ago."""
+        seen = record.last_seen
+        return record.value("run") in ("INIT", "SYNC") and seen is not None and self._clock() - seen <= self._settings.sync.dead_s
+
+    def ask(self, record: Record, answer: Callable[[bool], None]) -> None:
+        """Finds out whether a node speaks: calls `answer` with True when it does, with False when nothing comes in `probe_s`."""
+        self._asked[record.node.id] = _Asked(self._clock(), answer)
+        if record.address is not None:
+            self._send(record, Kind.DESIRED, record.address, probe=True)
+
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
+        self._asked.pop(record.node.id, None)
         self._suspects.pop(record.node.id, None)
         if record.session is not None:
             self._guards.pop(record.session.number, None)
@@ -160,11 +191,13 @@ class Sync:
             self.counters["deaf"] += 1
         if now - self._listening_since < timers.dead_s:
             return
+        for key in [k for k, asked in self._asked.items() if now - asked.since > timers.probe_s]:
+            self._asked.pop(key).answer(False)
         silent = now - timers.dead_s
         for record in self._store:
             if record.last_seen is None or (record.last_seen >= silent and record.node.id not in self._suspects):
                 continue
-            if record.value("run") != "SYNC":
+            if record.value("run") != "SYNC" and record.node.id not in self._suspects:
                 continue
             since, why = self._suspects.get(record.node.id, (now, Loss.SILENT))
             if now - since > timers.probe_s:

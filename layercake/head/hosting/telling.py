@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.table import Table
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
-from layercake.kraken.converge import Discovered, Failed, Progress
+from layercake.kraken.converge import Active, Discovered, Failed, Progress
 from layercake.kraken.errors import LayercakeError, Refused
 from layercake.kraken.events import Bearing
 from layercake.moduleapi import module_pb2 as pb
@@ -155,8 +156,7 @@ class Ear:
         if record is None:
             return
         self._own(module, record, values)
-        if values.get("power") == "OFF" and record.value("run") == "SYNC" and record.machine.active is None:
-            self._sync.suspect(record, Loss.BMC_OFF)
+        if self._doubted(record, values):
             return
         key = (module, node)
         values = {**self._later.take(key), **values}
@@ -164,6 +164,29 @@ class Ear:
             self._engine.discover(record, values, why)
         else:
             self._later.hold(key, values, why)
+
+    def _doubted(self, record: Record, values: Mapping[str, str]) -> bool:
+        """Whether a BMC says OFF of a node that speaks: the node is asked before that is believed. One that shall go off has a BMC
+        that lies if it answers; any other one is lost if it does not."""
+        if values.get("power") != "OFF" or not self._sync.speaks(record):
+            return False
+        active = record.machine.active
+        if active is not None and active.mine and record.planner.mutation(active.mutation).cuts_power:
+            self._sync.ask(record, partial(self._switched_off, record, active))
+        else:
+            self._sync.suspect(record, Loss.BMC_OFF)
+        return True
+
+    def _switched_off(self, record: Record, active: Active, speaks: bool) -> None:
+        """Whether a node that its BMC says is off was heard since."""
+        if self._store.find(record.node.id) is not record:
+            return
+        if speaks:
+            why = (f"cannot power off {record.name}: its BMC says that it is off, and its agent still answers (hint: the BMC says "
+                   "something wrong, or is another machine's)")
+            self._engine.post(record, Failed(active.mutation, active.attempt, why))
+        else:
+            self._engine.post(record, Discovered({"power": "OFF"}, "the BMC says so, and its agent does not answer any more"))
 
     def _news(self, key: Key, values: Mapping[str, str], why: str) -> None:
         record = self._store.find(key[1])
@@ -201,7 +224,7 @@ class Ear:
             ok, error, hint = False, f"module {module} answers nonsense: {refusal.message}", ""
         if not ok:
             self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error))
-        elif values:
+        elif values and not self._doubted(record, values):
             self._engine.post(record, Discovered(values, f"{flight.mutation} says so"))
 
     def health(self, module: str, text: str) -> None:

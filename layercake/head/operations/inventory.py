@@ -209,6 +209,7 @@ class InventoryChanges:
         if record is None:
             record = self._head.add(draft, node)
             draft.event(record, events.INVENTORY_ADDED, "added to the inventory")
+            draft.after(partial(self._head.teller.changed, record))  # a step begins as soon as something is wanted
         else:
             images = record.node.images if later else images
             draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
