@@ -50,7 +50,7 @@ def test_cold_boot_step_by_step(planner: Planner) -> None:
     m.now += 1
     effects = m.discover(power="OFF")
     assert isinstance(effects[0], Changed)
-    assert effects[1:] == (Completed("power-discover", 1.0), Start("power-on", 1, 20))
+    assert effects[1:] == (Completed("power-discover", 1.0), Start("power-on", 1, 50))
     assert m.discover(power="ON")[-1] == Start("boot-arm", 1, 10)
     assert m.discover(boot="WAIT")[-1] == Start("boot-wait", 1, 180)
     assert m.discover(power="ON", boot="INIT", run="INIT")[-1] == Start("attach", 1, 30)
@@ -93,7 +93,7 @@ def test_unexpected_discovery_cancels_what_no_longer_applies(planner: Planner) -
     m = up(planner, power="ON", boot="WAIT")
     m.post(Tick())
     effects = m.discover(power="OFF")
-    assert effects[1:] == (Cancel("boot-wait", "it is no longer the next step"), Start("power-on", 1, 20))
+    assert effects[1:] == (Cancel("boot-wait", "it is no longer the next step"), Start("power-on", 1, 50))
     assert m.value("boot") == "UNKNOWN"
 
 
@@ -172,7 +172,7 @@ def test_failed_attempt_backs_off_and_is_tried_again(planner: Planner) -> None:
     assert m.node.wake == 1005.0 and m.active == ""
     m.now = 1004.9
     assert m.post(Tick()) == ()
-    assert m.wake() == (Start("power-on", 2, 20),)
+    assert m.wake() == (Start("power-on", 2, 50),)
     assert m.fail() == (AttemptFailed("power-on", 2, "it broke", 1015.0),)
 
 
@@ -320,7 +320,7 @@ def test_cleared_starts_over_at_once(planner: Planner) -> None:
     m = up(planner, power="OFF")
     m.post(Tick())
     m.fail()
-    assert m.post(Cleared("alice")) == (Start("power-on", 1, 20),)
+    assert m.post(Cleared("alice")) == (Start("power-on", 1, 50),)
     assert m.node.attempts == {} and m.node.last_error == ""
 
 

@@ -80,13 +80,13 @@ def test_quarantined_node_is_left_alone(planner: Planner) -> None:
 
 def test_clearing_ends_a_quarantine(planner: Planner) -> None:
     m = used_up(planner)
-    assert m.post(Cleared("alice")) == (Unquarantined("cleared by alice"), Start("power-on", 1, 20))
+    assert m.post(Cleared("alice")) == (Unquarantined("cleared by alice"), Start("power-on", 1, 50))
 
 
 def test_another_goal_ends_a_quarantine(planner: Planner) -> None:
     m = used_up(planner)
     goal = planner.layout.goal({"power": "ON"})
-    assert m.post(DesiredChanged(goal)) == (Unquarantined("the desired state has changed"), Start("power-on", 1, 20))
+    assert m.post(DesiredChanged(goal)) == (Unquarantined("the desired state has changed"), Start("power-on", 1, 50))
 
 
 def test_same_goal_with_new_meaning_ends_a_quarantine(planner: Planner) -> None:
@@ -109,7 +109,7 @@ def test_any_known_value_ends_the_quarantine_of_a_discovery(planner: Planner) ->
         m.wake()
     m.fail("BMC is silent")
     assert m.node.quarantine is not None and m.node.quarantine.mutation == "power-discover"
-    assert Start("power-on", 1, 20) in m.discover(power="OFF")
+    assert Start("power-on", 1, 50) in m.discover(power="OFF")
 
 
 def test_met_goal_ends_a_quarantine(planner: Planner) -> None:

@@ -152,9 +152,10 @@ class PowerSite(HeadClient):
         found = self.api("GET", "/v1/events?limit=1")["events"]
         return int(found[-1]["id"]) if found else 0
 
-    def follow(self, orders: Mapping[str, Order], since: int, limit_s: float,
-               watch: Callable[[], None] = lambda: None) -> dict[str, Outcome]:
-        """How accepted orders end, by node; looks on for `limit_s` at most. `since`: the newest event before them."""
+    def follow(self, orders: Mapping[str, Order], since: int, limit_s: float, watch: Callable[[], None] = lambda: None,
+               was_off: Callable[[str], bool] = lambda name: False) -> dict[str, Outcome]:
+        """How accepted orders end, by node; looks on for `limit_s` at most. `since`: the newest event before them. Of a head that
+        is killed half a second after a cycle was seen, only the machine knows that it `was_off`."""
         began, found = time.monotonic(), dict[str, Outcome]()
         while len(found) < len(orders) and time.monotonic() - began < limit_s:
             watch()
@@ -162,7 +163,7 @@ class PowerSite(HeadClient):
             views = self.nodes()
             for name in orders.keys() - found.keys():
                 kinds = {e["kind"]: e["text"] for e in told if e["node"] == name}
-                how, reason = _judge(orders[name], views[name], kinds)
+                how, reason = _judge(orders[name], views[name], kinds, was_off(name))
                 if how is not None:
                     found[name] = Outcome(how, time.monotonic() - began, reason, self.explain(name))
             time.sleep(0.5)
@@ -171,13 +172,14 @@ class PowerSite(HeadClient):
         return found
 
 
-def _judge(order: Order, view: Mapping[str, Any], told: Mapping[str, str]) -> tuple[Literal["done", "failed"] | None, str]:
+def _judge(order: Order, view: Mapping[str, Any], told: Mapping[str, str], was_off: bool) -> tuple[Literal["done", "failed"] |
+None, str]:
     """Whether an order is over, by what people can see of it."""
     if "power.order-failed" in told:
         return "failed", told["power.order-failed"]
     if view["status"] == "quarantined":
         return "failed", str(view["status_text"])
     there = view["status"] == "converged" and view["state"]["power"] == ("OFF" if order == "off" else "ON")
-    if order == "cycle" and "power.cycled" not in told:
+    if order == "cycle" and "power.cycled" not in told and not was_off:
         there = False
     return ("done", "") if there else (None, "")

@@ -274,7 +274,8 @@ class Database:
             [_event_row(event) for event in events],
         )
         if events and events[-1].id % 1000 < len(events):
-            db.execute("DELETE FROM events WHERE id <= ?", (events[-1].id - _KEPT_EVENTS,))
+            oldest = "SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ?"
+            db.execute(f"DELETE FROM events WHERE id <= ({oldest})", (_KEPT_EVENTS,))
         db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
         db.execute("COMMIT")
 

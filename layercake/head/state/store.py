@@ -232,9 +232,11 @@ class Store:
             self.lost_events += 1
 
     def load_events(self, events: Iterable[Event]) -> None:
-        """Takes events in as they were read from the database, oldest first."""
+        """Takes events in as they were read from the database, oldest first. Numbers go on well above them: a head that was killed
+        may have handed out some that it had not written, and who asks for what came since must not miss others of the same
+        numbers."""
         for event in events:
-            self._next_event = max(self._next_event, event.id + 1)
+            self._next_event = max(self._next_event, event.id + 1 + UNWRITTEN)
             self.events.append(event)
             record = self._by_name.get(event.node)
             if record is not None:

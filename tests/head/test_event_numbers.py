@@ -1,0 +1,32 @@
+"""Numbers of events only ever rise, also over a kill of the head: who asks what came since the last one misses nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from layercake.head import events
+from layercake.head.state import database
+from tests.support.disk import on_disk
+from tests.support.world import World
+
+
+async def test_a_killed_head_does_not_give_a_number_twice(world: World) -> None:
+    await world.head.database.flush(world.head.store)
+    told = [world.head.store.event(world.node("n0"), events.NODE_EVENT, f"unwritten {n}").id for n in range(50)]
+    world.head.store.new_events.clear()  # it was killed before they were written
+    await world.restart()
+    again = world.head.store.event(world.node("n0"), events.NODE_EVENT, "after the kill")
+    assert again.id > max(told)
+
+
+async def test_the_newest_events_are_kept_however_far_apart_their_numbers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_KEPT_EVENTS", 1005)
+    for start in range(3):
+        await world.restart()
+        for n in range(3):
+            world.head.store.event(None, events.HEAD_STARTED, f"{start} {n}")
+    for n in range(1000):
+        world.head.store.event(None, events.HEAD_STARTED, f"more {n}")
+    await world.head.database.flush(world.head.store)
+    texts = [text for (text,) in on_disk(world.directory, "SELECT text FROM events ORDER BY id")]
+    assert texts == ["1 1", "1 2", "2 0", "2 1", "2 2", *(f"more {n}" for n in range(1000))]
