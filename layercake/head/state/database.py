@@ -274,8 +274,7 @@ class Database:
             [_event_row(event) for event in events],
         )
         if events and events[-1].id % 1000 < len(events):
-            oldest = "SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ?"
-            db.execute(f"DELETE FROM events WHERE id <= ({oldest})", (_KEPT_EVENTS,))
+            db.execute("DELETE FROM events WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ?)", (_KEPT_EVENTS,))
         db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
         db.execute("COMMIT")
 
