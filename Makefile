@@ -46,8 +46,8 @@ fetch: install
 demo: fetch
 	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))
 
-# Three workers, a file at a time: the tests of a file share what took long to start. Most of the time they wait for something.
-TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
+# Two workers, a file at a time: the tests of a file share what took long to start.
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: fetch $(VENV)/.npm
 	$(PY) -m pytest $(TOGETHER)

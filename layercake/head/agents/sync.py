@@ -29,6 +29,7 @@ from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, n
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
+_QUEUED = 16  # turns of reading that empty what a busy head has not read yet
 _SURE = 2
 """HELLOs after which a node that was asked is known to speak: one may have been on its way before."""
 
@@ -167,7 +168,10 @@ class Sync:
         return record.value("run") in ("INIT", "SYNC") and seen is not None and self._clock() - seen <= self._settings.sync.dead_s
 
     def ask(self, record: Record, answer: Callable[[bool], None]) -> None:
-        """Finds out whether a node speaks: calls `answer` with True when it does, with False when nothing comes in `probe_s`."""
+        """Finds out whether a node speaks: calls `answer` with True when it does, with False when nothing comes in `probe_s`. What
+        it said before it was asked, and a busy head has not read yet, is no answer."""
+        for _ in range(_QUEUED):
+            self.read()
         self._asked[record.node.id] = _Asked(self._clock(), answer)
         if record.address is not None:
             self._send(record, Kind.DESIRED, record.address, probe=True)

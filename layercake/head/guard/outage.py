@@ -66,6 +66,7 @@ def look(
             continue
         back = now if old.silent - gone else old.back
         settled = back is not None and now - back >= settings.outage_settle_s
-        if is_outage(len(gone), len(members), settings) and not settled:
+        receding = back is not None  # the others follow: they were away as long, and one comes back before the other
+        if gone and (receding or is_outage(len(gone), len(members), settings)) and not settled:
             found[domain] = replace(old, silent=gone, members=len(members), back=back)
     return found
