@@ -16,12 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from hostsite import HostSite
 from smallimages import build_plain_image
 
-from tests.support.steppedclock import LIBRARY, SteppedClock
+from tests.support.steppedclock import SteppedClock
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(not LIBRARY.exists(), reason="no clock is stepped for one process: libfaketime is not installed"),
-]
+pytestmark = pytest.mark.root
 HOUR, YEARS = 3600, 20 * 365 * 86400
 NEAR_S = 60.0
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from layercake.base.text import clean, parse_json
 from layercake.head import events
@@ -27,14 +25,6 @@ from tests.support.world import World
 
 HALF = '"\\ud800 half\\u0000"'
 """As it stands in JSON."""
-
-
-@pytest.fixture
-async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
-    app = web.Application()
-    app.add_routes(world.head.nodes.routes())
-    async with TestClient(TestServer(app)) as found:
-        yield found
 
 
 async def all_is_shown_and_written(world: World) -> None:

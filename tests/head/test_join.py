@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from layercake.kraken.planner import Planner
 from layercake.kraken.wire import bearer, node_text
@@ -16,14 +14,6 @@ from minos.agent.state import parse_join
 from tests.support.world import World
 
 BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
-
-
-@pytest.fixture
-async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
-    app = web.Application()
-    app.add_routes(world.head.nodes.routes())
-    async with TestClient(TestServer(app)) as found:
-        yield found
 
 
 def claim(world: World, token: str, name: str = "n0") -> dict[str, str]:

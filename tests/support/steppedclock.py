@@ -15,9 +15,12 @@ LOOKS_S = 1
 
 
 class SteppedClock:
-    """CLOCK_REALTIME, off by so many seconds. Processes see it that were started with `environment`."""
+    """CLOCK_REALTIME, off by so many seconds. Processes see it that were started with `environment`. Raises FileNotFoundError
+    without the library: the loader would only mumble, and no clock would step."""
 
     def __init__(self, file: Path) -> None:
+        if not LIBRARY.is_file():
+            raise FileNotFoundError(f"cannot step a clock: {LIBRARY} is not there (apt-get install faketime)")
         self._file = file
         self.step(0)
 
