@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.base.text import clean, cleaned
+from layercake.base.text import clean
 from layercake.head.boots import Boots
 from layercake.head.guard.facts import Care
 from layercake.inventory.schema import Node
@@ -214,7 +214,7 @@ class Store:
         is not, it has its kind's."""
         level = severity if severity in SEVERITIES else str(kind.severity)
         name = record.name if record is not None else ""
-        event = Event(self._next_event, at or self.wall(), name, kind.name, level, clean(text[:2000]), cleaned(dict(data or {})))
+        event = Event(self._next_event, at or self.wall(), name, kind.name, level, clean(text[:2000]), dict(data or {}))
         self._next_event += 1
         if record is not None:
             record.history.append(event)
