@@ -62,9 +62,7 @@ class BootSets:
         return sets.load(self.directory, name)
 
     def of(self, boots: Boots) -> str:
-        """The set that a node boots next, "" on a head that has none."""
-        if not self.default:  # it was built while the head was running
-            self.load("")
+        """The set that a node boots next, "" on a head that has none. From memory: it is asked for each node."""
         return boots.wanted or self.default
 
     def agent(self, name: str) -> bytes:
