@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.kraken.mutation import mutation
 from layercake.kraken.variables import UNKNOWN, Variable
@@ -93,16 +94,17 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
 
 async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
     """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap, and start anew."""
-    bmc, pause = attempt.bmc, _FIRST_REST_S
+    bmc, failures = attempt.bmc, 0
     while True:
         try:
             return await operation()
         except Unreachable as silence:
             bmc.missed(silence)
+            failures += 1
+            pause = backoff(failures, _FIRST_REST_S, _LAST_REST_S)
             if bmc.clock.now() + pause + bmc.spec.timeout_s > attempt.until:
                 raise
         await bmc.clock.sleep(pause)
-        pause = min(_LAST_REST_S, pause * _LOOK_GROWTH)
 
 
 async def _soft_off(attempt: Attempt) -> bool:
