@@ -190,7 +190,7 @@ def _send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, notes: tuple[
 
 def _step(node: Node, step: Step, client: Client, packet: DhcpPacket, text: str) -> Note:
     data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac), "ip": node.ip}
-    return Note(node.id, step.kind, text, data=data, about=client.value, every=_STEP_EVERY_S, step=step)
+    return Note(node.id, step.kind, text, data=data, about=(client, packet.mac), every=_STEP_EVERY_S, step=step)
 
 
 def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note, ...]:

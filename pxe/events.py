@@ -18,7 +18,12 @@ UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
 FIRMWARE_DIFFERS = EventKind("boot.firmware-differs", Severity.WARNING,
     "The node boots by other firmware than the inventory says.")
 FILE_MISSING = EventKind("boot.file-missing", Severity.ERROR, "A file that nodes boot from is not on the head.")
-SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING, "The boot script was asked for too often in one boot.")
+SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING,
+    "A boot script was refused: it was sent in this boot already, or asked for by another MAC address than asked by DHCP.",
+    security=True)
+SCRIPT_DISPUTED = EventKind("boot.script-disputed", Severity.ERROR,
+    "The boot script was asked for again after a node had joined with it: two machines claim to be one node.", Bearing.DISPUTE,
+    security=True)
 STALLED = EventKind("boot.stalled", Severity.WARNING, "A boot did not get on in time; the text says which step was the last.")
 TRANSFER_BROKEN = EventKind("boot.transfer-broken", Severity.WARNING, "The transfer of a boot file broke off.")
 DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that its address is used by something else.")
@@ -32,6 +37,6 @@ RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router
 
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS, FILE_MISSING,
-    SCRIPT_REFUSED, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED,
-    DHCP_SEND_FAILED, RA_SEND_FAILED,
+    SCRIPT_REFUSED, SCRIPT_DISPUTED, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD,
+    DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
 )

@@ -16,14 +16,12 @@ from aiohttp.typedefs import Handler
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from pxe import events
 from pxe.dhcp_decision import UEFI_NBP
-from pxe.nodes import Node, boot_set, mac_bytes
+from pxe.nodes import Node, boot_set, mac_bytes, mac_text
 from pxe.notes import Note
 from pxe.script import INITRD, KERNEL, BootScript
 from pxe.state import BootState
 from pxe.windows import Step
 
-# iPXE asks once; a lost answer makes it ask again. More than a few times is somebody else reading the token.
-_SCRIPTS_PER_WINDOW = 8
 _CLOSE_S = 1.0
 
 
@@ -65,22 +63,21 @@ class HttpServer:
             self._runner = None
 
     async def _boot_script(self, request: web.Request) -> web.StreamResponse:
-        node, window = self._state.booting(request.remote or "")
         try:
             mac = mac_bytes(request.match_info["mac"])
         except InputError:
             raise web.HTTPNotFound(text="no such boot file\n") from None
+        self._state.look_for_two(request.remote or "", mac)
+        node, window = self._state.booting(request.remote or "")
         if mac not in node.macs:
             raise Refused("cannot serve this script: it is another node's")
         headers = {"Cache-Control": "no-store"}
         if request.method == "HEAD":
             return web.Response(content_type="text/plain", headers=headers)
-        if window.scripts >= _SCRIPTS_PER_WINDOW:
-            text = f"the boot script was fetched {window.scripts} times in one boot; refused from now on"
-            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, text, None, {"ip": node.ip}, every=60.0))
-            raise Refused("cannot serve this script: it was fetched too often")
-        window.scripts += 1
         body = self._script.render(node, mac, window.token).encode("ascii")
+        if why := self._state.windows.hand_out(window, mac_text(mac)):
+            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
+            raise Refused(f"cannot serve this script: {why}")
         started = self._state.clock()
         response = web.Response(body=body, content_type="text/plain", headers=headers)
         await response.prepare(request)

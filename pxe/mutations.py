@@ -32,15 +32,17 @@ async def boot_arm(service: PxeService, request: MutationRequest) -> Mapping[str
           timeout=180.0, on_timeout=("power", "HANG"), joins=True)
 async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
     """Waits for the node's agent to join; the window stays open meanwhile."""
-    node = service.arm(request, confirmed=True)
-    joined, started = service.joined(request.node), service.now()
+    window, started = service.arm(request, confirmed=True), service.now()
     try:
         while (left := service.patience(request, started)) > 0:
             with contextlib.suppress(TimeoutError):  # then its patience is looked at again: steps have prolonged it
                 async with asyncio.timeout(left):
-                    await joined.wait()
+                    await window.over.wait()
+                    if window.spoiled:
+                        raise OperationFailed(f"cannot boot {service.name(request.node)}: {window.spoiled}",
+                                              hint="it is tried anew, with another token")
                     return {}
-        raise OperationFailed(f"cannot boot {node.name}: {service.stalled(request)}",
+        raise OperationFailed(f"cannot boot {service.name(request.node)}: {service.stalled(request)}",
                               hint="the node's console and its history show how far it came")
     except asyncio.CancelledError:
         if service.patience(request, started) <= _ENGINE_FIRST_S:  # the engine's clock for the same time-out ran out earlier

@@ -11,9 +11,13 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from layercake.base.tally import Tally
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi.service import Link
 from pxe.windows import Step, Windows
+
+_STRANGERS = 50
+"""Machines that are not known that are told one by one, as a rack of new ones is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +65,32 @@ class Recorder:
         self._windows = windows
         self._clock = clock
         self._limit = RateLimit()
-        self._strangers = RateLimit()
+        self._strangers = Tally(at_once=_STRANGERS)
         self.counters: Counter[str] = Counter()
 
     def note(self, note: Note) -> None:
         """Makes an event (and a step, if it is one) of a note, unless the same came too short a time ago.
 
-        Notes about no node in particular have a table of their own, so that strangers cannot push nodes out of theirs.
+        Notes about no node in particular are counted beyond the first few, so that strangers cannot push out what is told of nodes.
         """
         now = self._clock()
-        limit = self._limit if note.node else self._strangers
-        if note.every and not limit.allow((note.node, note.kind, note.about), note.every, now):
+        if note.step is Step.OFFER:
+            self._windows.asked(note.node, str(note.data["mac"]))
+        new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node
+               else self._strangers.take(note.kind, note.about, note.text, now))
+        if note.every and not new:
             self.counters["notes.limited"] += 1
             return
         if note.step is not None:
             self._windows.record(note.node, note.step, now, note.data)
         self._link.event(note.node, note.kind, note.text, severity=note.severity, data=note.data)
+
+    def count(self) -> None:
+        """Tells what was counted of strangers, when it is time."""
+        for kind, times, different, seconds, last in self._strangers.due(self._clock()):
+            if isinstance(kind, EventKind):
+                self._link.event("", kind, f"{times} more in {seconds:.0f} s, from {different} addresses; the last: {last}",
+                                 severity=None, data={"count": times, "addresses": different, "seconds": round(seconds)})
 
     def began(self, node: str, step: Step, data: Mapping[str, Any]) -> None:
         """A transfer has begun: a step to be seen while it lasts, not yet an event."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from layercake.base.tally import FIRST_S
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
@@ -17,14 +18,14 @@ from pxe.dhcp_packet import DhcpPacket
 from pxe.dhcp_server import DhcpServer
 from pxe.http_server import HttpServer
 from pxe.module import MODULE
-from pxe.nodes import Node, Nodes, from_record
+from pxe.nodes import Nodes, from_record
 from pxe.notes import Note, Recorder
 from pxe.ra import Advertiser
 from pxe.script import INITRD, KERNEL, BootScript
 from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
-from pxe.windows import Windows
+from pxe.windows import Window, Windows
 
 _EARLY_S = 0.5
 
@@ -38,11 +39,11 @@ class PxeService(Service):
         self._clock = clock
         self._nodes = Nodes()
         self._windows = Windows()
-        self._joined: dict[str, asyncio.Event] = {}
         self._state: BootState | None = None
         self._script: BootScript | None = None
         self._link: Link | None = None
         self._http: HttpServer | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._sockets: list[DhcpServer | TftpServer | Advertiser] = []
 
     async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
@@ -69,7 +70,13 @@ class PxeService(Service):
         except LayercakeError:
             await self.stop()
             raise
+        self._counting = asyncio.create_task(self._count(recorder))
         link.health("running")
+
+    async def _count(self, recorder: Recorder) -> None:
+        while True:
+            await asyncio.sleep(FIRST_S)
+            recorder.count()
 
     def _open(self, server: DhcpServer | TftpServer | Advertiser) -> None:
         server.open()
@@ -77,6 +84,8 @@ class PxeService(Service):
 
     async def stop(self) -> None:
         """Closes all sockets; running transfers end."""
+        if self._counting is not None:
+            self._counting.cancel()
         while self._sockets:
             self._sockets.pop().close()
         if self._http is not None:
@@ -95,14 +104,11 @@ class PxeService(Service):
         """Forgets the node and its window."""
         self._nodes.remove(node)
         self._windows.forget(node)
-        self._joined.pop(node, None)
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Closes the window of a node that is no longer waited for."""
         self._nodes.set_run(node, values.get("run", "UNKNOWN"))
         self._windows.state(node, values)
-        if values.get("boot") == "INIT" and node in self._joined:
-            self._joined[node].set()
 
     # For the handlers in pxe.calls.
 
@@ -121,7 +127,7 @@ class PxeService(Service):
 
     # For the handlers in pxe.mutations.
 
-    def arm(self, request: MutationRequest, *, confirmed: bool) -> Node:
+    def arm(self, request: MutationRequest, *, confirmed: bool) -> Window:
         """Opens the window, after a look whether the boot can work at all: a bad record or a missing file fails here, not in
         the firmware of the node. Raises InputError or OperationFailed."""
         state = self._running()
@@ -141,8 +147,7 @@ class PxeService(Service):
         except InputError:
             self._windows.disarm(node.id)
             raise
-        self._joined[node.id] = asyncio.Event()
-        return node
+        return window
 
     def disarm(self, request: MutationRequest) -> None:
         """Closes the window of this request's token; a later one stays open."""
@@ -158,9 +163,10 @@ class PxeService(Service):
         early = min(_EARLY_S, request.timeout / 10)
         return self._windows.deadline(request.node, started, request.timeout) - early - self._clock()
 
-    def joined(self, node: str) -> asyncio.Event:
-        """Is set when the head says that the node has joined."""
-        return self._joined[node]
+    def name(self, node: str) -> str:
+        """A node's name."""
+        known = self._nodes.by_id(node)
+        return known.name if known is not None else node
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""

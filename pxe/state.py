@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from layercake.kraken.errors import Refused
 from pxe import events
-from pxe.nodes import Node, Nodes
+from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note, Recorder
 from pxe.settings import Settings
 from pxe.windows import Step, Window, Windows
@@ -28,8 +28,8 @@ class BootState:
     def booting(self, ip: str) -> tuple[Node, Window]:
         """The node whose reserved address this is, and its open window. Raises Refused for everyone else.
 
-        The address is trusted as far as the link is: what a thief of it gains is a one-use token, and the head shows its
-        second use.
+        The address is trusted as far as the link is: what a thief of it gains is a one-use token, and two that use one are found
+        out.
         """
         node = self.nodes.by_ip(ip)
         if node is None:
@@ -42,6 +42,13 @@ class BootState:
             self.recorder.note(Note(node.id, events.IGNORED, text, None, {"ip": ip}, "fetch", _REFUSED_EVERY_S))
             raise Refused("cannot serve this node: no boot of it is wanted now")
         return node, window
+
+    def look_for_two(self, ip: str, mac: bytes) -> None:
+        """Tells the head when a machine asks for the script that another one has joined with."""
+        node = self.nodes.by_ip(ip)
+        if node is not None and self.windows.disputed(node.id, mac_text(mac), self.clock()):
+            text = f"{mac_text(mac)} asks at {ip} for the boot script that a node has joined with"
+            self.recorder.note(Note(node.id, events.SCRIPT_DISPUTED, text, None, {"ip": ip}, every=1.0))
 
     def began(self, node: Node, step: Step, name: str) -> None:
         """A transfer to the node has begun."""

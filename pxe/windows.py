@@ -7,6 +7,7 @@ a person asks "why did it stall" after the fact.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import re
 from collections import deque
@@ -78,7 +79,8 @@ class StepSeen:
 
 @dataclass(slots=True)
 class Window:
-    """One boot of one node. `confirmed`: the head is known to know that this window is open."""
+    """One boot of one node. `confirmed`: the head is known to know that this window is open. `asked` are the MAC addresses that
+    were offered something by DHCP in it. `over` is set when the node has joined, or when the window is `spoiled`: why."""
 
     node: str
     token: str = field(repr=False)
@@ -86,7 +88,11 @@ class Window:
     until: float
     open: bool = True
     confirmed: bool = False
-    scripts: int = 0
+    asked: set[str] = field(default_factory=set)
+    script_sent: bool = False
+    joined: bool = False
+    spoiled: str = ""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
     steps: deque[StepSeen] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
 
 
@@ -141,11 +147,37 @@ class Windows:
         if window is None or not window.open:
             return False
         boot = values.get("boot", "UNKNOWN")
+        if boot == "INIT":
+            window.joined = True
+            window.over.set()
         if boot == "WAIT":
             window.confirmed = True
         elif window.confirmed or boot == "INIT" or values.get("power") in ("OFF", "HANG"):
             return self.disarm(node)
         return False
+
+    def asked(self, node: str, mac: str) -> None:
+        """A MAC address was offered something to boot."""
+        if (window := self._windows.get(node)) is not None:
+            window.asked.add(mac)
+
+    def hand_out(self, window: Window, mac: str) -> str:
+        """Why the script of a window is not handed out to a MAC address, "" if it is, which is so once. Who asks twice is a machine
+        that has started anew, or two that share an address: the window ends, for the token may be in other hands."""
+        if mac not in window.asked:
+            return f"{mac} has not asked for an address in this boot"
+        if not window.script_sent:
+            window.script_sent = True
+            return ""
+        window.open = False
+        window.spoiled = "the boot script was asked for twice: the machine started anew, or another has its address"
+        window.over.set()
+        return window.spoiled
+
+    def disputed(self, node: str, mac: str, now: float) -> bool:
+        """Whether who asks for a script by this MAC address had been on the way to it, while another has joined with it."""
+        window = self._windows.get(node)
+        return window is not None and window.joined and window.script_sent and mac in window.asked and now < window.until
 
     def record(self, node: str, step: Step, now: float, data: Mapping[str, Any], *, done: bool = True) -> None:
         """Adds a step to the node's present boot; outside any boot it is dropped."""

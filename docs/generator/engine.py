@@ -13,6 +13,7 @@ _NOTES = {
     Bearing.NONE: "",
     Bearing.PROGRESS: "The boot gets more time.",
     Bearing.DOUBT: "The node is asked whether it is alive.",
+    Bearing.DISPUTE: "The node's session ends, and the node is quarantined.",
     Bearing.STANDING: "Not in the history: it says how things are.",
 }
 _VARIABLE = ("Variable", "Values", "Meaning", "Module")

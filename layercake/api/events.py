@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 from typing import Any
 
 import msgspec
@@ -26,28 +27,32 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     async def past(request: web.Request, body: None) -> Any:
         since, limit = number(request, "since", 0), min(number(request, "limit", 200), 5000)
         node, kind = request.query.get("node", ""), request.query.get("kind", "")
-        found = [e for e in store.events if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)]
+        told = store.alarms if request.query.get("security") else heapq.merge(store.events, store.alarms, key=lambda e: e.id)
+        found = [e for e in told if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)]
         return {"events": [event_view(e) for e in found[-limit:]]}
 
     async def stream(request: web.Request, body: None) -> Any:
         return await follow(request, store)
 
     return (
-        Route("GET", "/v1/events", Role.VIEWER, "Events, oldest first", past, query=("since", "node", "kind", "limit")),
-        Route("GET", "/v1/events/ws", Role.VIEWER, "Events as they happen, by WebSocket", stream, query=("node", "kind")),
+        Route("GET", "/v1/events", Role.VIEWER, "Events, oldest first", past,
+              query=("since", "node", "kind", "limit", "security")),
+        Route("GET", "/v1/events/ws", Role.VIEWER, "Events as they happen, by WebSocket", stream,
+              query=("node", "kind", "security")),
     )
 
 
 async def follow(request: web.Request, store: Store) -> web.StreamResponse:
-    """Sends events in batches, filtered by node and by kind, until the client leaves."""
-    node, kind = request.query.get("node", ""), request.query.get("kind", "")
+    """Sends events in batches, filtered by node, by kind and by whether they are of security, until the client leaves."""
+    node, kind, security = (request.query.get(name, "") for name in ("node", "kind", "security"))
     socket = web.WebSocketResponse(heartbeat=20.0)
     await socket.prepare(request)
     pending: list[Event] = []
     arrived = asyncio.Event()
 
     def listener(event: Event) -> None:
-        if (not node or event.node == node) and event.kind.startswith(kind) and len(pending) <= _BACKLOG:
+        if (not node or event.node == node) and event.kind.startswith(kind) and (event.security or not security) and (
+                len(pending) <= _BACKLOG):
             pending.append(event)
             arrived.set()
 

@@ -22,9 +22,10 @@ def event_row(event: Mapping[str, Any]) -> list[object]:
 @click.option("--follow", "-f", is_flag=True, help="Go on showing events as they happen, until interrupted.")
 @click.option("--node", default="", help="Of this node only.")
 @click.option("--kind", default="", help="Of kinds that start so: boot, power.state, mutation.failed.")
+@click.option("--security", is_flag=True, help="Only those of security, which no others can push out of the history.")
 @click.option("--since", type=click.IntRange(min=0), help="After the event with this id.")
 @click.option("--limit", type=click.IntRange(1, 5000), default=100, show_default=True, help="At most so many past events.")
-def events(app: App, follow: bool, node: str, kind: str, since: int | None, limit: int) -> Answer:
+def events(app: App, follow: bool, node: str, kind: str, security: bool, since: int | None, limit: int) -> Answer:
     """Show events, oldest first. With --follow and --json, one JSON object in each line."""
     if follow:
         import asyncio
@@ -32,7 +33,7 @@ def events(app: App, follow: bool, node: str, kind: str, since: int | None, limi
         from layercake.cli.common.follow import Follower  # slow to import
 
         asyncio.run(Follower(app, lambda event: _show(app, event), limit, node=node, kind=kind).run(since))
-    answer = app.head.get("/v1/events", since=since, node=node, kind=kind, limit=limit)
+    answer = app.head.get("/v1/events", since=since, node=node, kind=kind, limit=limit, security=1 if security else None)
     return Answer(answer, lambda out: out.table(HISTORY, [event_row(e) for e in answer["events"]], empty="no events"))
 
 

@@ -48,15 +48,22 @@ AGENT_ROLL = EventKind("node.agent-set", _I, "The node's agent is replaced in pl
 BOOT_DEFAULT = EventKind("node.boot-default", _I, "A person chose what nodes boot that no roll took elsewhere.")
 
 NODE_JOINED = EventKind("node.joined", _I, "The node's agent has joined with the token of this boot.")
-JOIN_REFUSED = EventKind("join.refused", _W, "A join was refused: no boot window, a wrong token, or one that was used.")
+JOIN_REFUSED = EventKind("join.refused", _W,
+    "A join was refused: no boot window, a wrong token, or one that was used.", security=True)
+JOIN_DISPUTED = EventKind("join.disputed", _E, "Two machines claim to be one node with the token of its boot: both are refused, "
+    "and the node is quarantined until a person has looked.", security=True)
+SESSION_STALE = EventKind("session.stale", _W, "Something still speaks with a session that has ended: a BMC that did not do what "
+    "it said, or somebody who has taken the session.", security=True)
+REPEATED = EventKind("security.repeated", _W, "Events of security, of too many nodes to be counted for each.", security=True)
 NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.")
-NODE_FLOODS = EventKind("node.floods", _W, "A node told more than a history can hold; the text says how much was left out.")
+NODE_FLOODS = EventKind("node.floods", _W,
+    "A node told more than a history can hold; the text says how much was left out.", security=True)
 NODE_EXEC = EventKind("node.exec", _I, "A person runs a command on the node.")
 NODE_EXEC_ENDED = EventKind("node.exec-ended", _I, "A command that a person ran has ended; never what it said.")
 NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be told to forget its failures.")
 SYNC_ATTACHED = EventKind("sync.attached", _I, "The node's agent speaks.")
 SYNC_LOST = EventKind("sync.lost", _W, "The node fell silent, or did not answer when it was asked.")
-SECRET_REFUSED = EventKind("secret.refused", _W, "A node asked for a secret that none of its images needs.")
+SECRET_REFUSED = EventKind("secret.refused", _W, "A node asked for a secret that none of its images needs.", security=True)
 SECRET_UNREADABLE = EventKind("secret.unreadable", _E, "A secret that the inventory refers to cannot be read on the head.")
 
 SERVICE_RUNNING = EventKind("service.running", _I, "A module's process is well.")
@@ -96,7 +103,8 @@ EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
     BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
-    STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_FLOODS,
+    STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, JOIN_DISPUTED, SESSION_STALE,
+    REPEATED, NODE_EVENT, NODE_FLOODS,
     NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,

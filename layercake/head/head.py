@@ -44,7 +44,7 @@ from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import Node
-from layercake.kraken.converge import Cleared, Discovered, Held, NodeState
+from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 
@@ -73,18 +73,18 @@ class Head:
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
-        self.joining = Joining(self.store, self.clock)
+        self.joining = Joining(self.store, self.clock, lambda record: self.sync.end(record), self._disputed)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         certificates = NodeCertificates(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", certificates.sign)
         self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots))
-        self.hands = Hands(self._dispatcher, self.teller)
+        self.hands = Hands(self._dispatcher, self.teller, self.joining)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(certificates)
         self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
                                               self.clock)
         self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
-        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.clock,
+        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.clock,
                        self.services.set_health)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
@@ -172,6 +172,7 @@ class Head:
                     self.sync.scan()
                     self.guard.look()
                 self.rolls.tick()
+                self.store.count()
                 self.database.health.look(self.store)
             except Exception:  # the loop outlives a bug in handling one node
                 log.exception("a periodic task failed")
@@ -205,6 +206,11 @@ class Head:
         self.guard.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
+
+    def _disputed(self, record: Record, why: str) -> None:
+        """Two machines claim to be one node: whatever runs there is started anew once a person has looked, and not before."""
+        self.engine.post(record, Barred(why))
+        self.engine.post(record, Discovered({"power": "HANG"}, why))
 
     def _lost(self, record: Record, loss: Loss, why: str) -> None:
         """A node fell silent. One whose firmware asks for a boot program hangs, as far as the engine is concerned; of any other,

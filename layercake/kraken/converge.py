@@ -27,6 +27,7 @@ from layercake.kraken.facts import (
     Ask,
     AttemptFailed,
     Await,
+    Barred,
     Cancel,
     Changed,
     Cleared,
@@ -54,9 +55,9 @@ from layercake.kraken.variables import UNKNOWN
 
 __all__ = [
     "AWAIT_MARGIN_S", "BACKOFF_BASE_S", "BACKOFF_CAP_S", "NEVER", "ROUNDS_LIMIT", "STABLE_S", "Active", "Ask", "AttemptFailed",
-    "Await", "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed", "Held",
-    "NoChain", "NodeState", "Permitted", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick", "Unquarantined",
-    "rest", "step",
+    "Await", "Barred", "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed",
+    "Held", "NoChain", "NodeState", "Permitted", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick",
+    "Unquarantined", "rest", "step",
 ]
 
 BACKOFF_BASE_S = 5.0
@@ -127,6 +128,8 @@ class _Turn:
                     self.gave_up(active, error)
             case Cleared(by):
                 self.forgive(f"cleared by {by}")
+            case Barred(reason):
+                self.quarantine("", reason, 0)
             case Held(until):
                 self.set(held_until=until)
             case Released():
@@ -174,7 +177,7 @@ class _Turn:
                     self.effects.append(Cancel(active.mutation, astray))
                 self.failed(astray)
         quarantine = self.node.quarantine
-        if quarantine is not None:
+        if quarantine is not None and not self.barred():
             if quarantine.mutation not in self.planner:
                 self.forgive(f"{quarantine.mutation} is no longer among the mutations")
             elif not self.circling() and self.came_true(self.planner.mutation(quarantine.mutation), values):
@@ -201,6 +204,10 @@ class _Turn:
         if not any(values.get(k, UNKNOWN) != UNKNOWN for k in wanted):
             return False
         return all(self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b for k, (a, b) in wanted.items())
+
+    def barred(self) -> bool:
+        """Whether only a person or another wish ends the quarantine."""
+        return self.node.quarantine is not None and not self.node.quarantine.mutation
 
     def circling(self) -> bool:
         """Whether the quarantine is for success that does not last; more of the same success is no way out of that."""
@@ -271,13 +278,13 @@ class _Turn:
         self.set(asked="")
         if node.goal.met(node.state):
             self.drop("the goal is met")
-            if node.quarantine is not None and not self.circling():
+            if node.quarantine is not None and not self.barred() and not self.circling():
                 self.forgive("the goal is met")
             met_since = self.now if node.met_since is None else node.met_since
             self.set(met_since=met_since, not_before=0.0, last_error="", no_chain=False, wake=NEVER)
             return
         if node.met_since is not None:
-            if self.now - node.met_since >= STABLE_S:
+            if self.now - node.met_since >= STABLE_S and not self.barred():
                 self.forgive(f"the goal was met for {STABLE_S:.0f} s")
             self.set(met_since=None)
         if self.node.quarantine is not None:

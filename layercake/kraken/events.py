@@ -32,13 +32,15 @@ class Bearing(enum.Enum):
     PROGRESS = "the boot gets on: it is given more time"
     DOUBT = "something speaks against the node being alive: it is asked"
     STANDING = "says how things are, not what has happened: it is no line in the history"
+    DISPUTE = "two machines seem to be one node: its session ends, and a person has to look"
 
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
     """One kind of event. `name` is a dotted word ("boot.nbp-sent"); `meaning` is one sentence for the reference.
 
-    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them.
+    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them. `security`: it is
+    kept where no other event can push it out, and when it repeats itself it is counted (layercake/base/tally.py).
     """
 
     name: str
@@ -46,6 +48,7 @@ class EventKind:
     meaning: str
     bearing: Bearing = Bearing.NONE
     urgent: bool = False
+    security: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -120,7 +120,8 @@ def _summary(met: bool, chain: tuple[Mutation, ...] | None, active: Mapping[str,
 def _blocked(planner: Planner, node: NodeState, now: float, chain: tuple[Mutation, ...] | None) -> Iterator[str]:
     if node.quarantine is not None:
         q = node.quarantine
-        yield f"in quarantine after {q.attempts} attempts at {q.mutation}: {q.reason} (hint: {CLEAR_HINT})"
+        after = f" after {q.attempts} attempts at {q.mutation}" if q.mutation else ""
+        yield f"in quarantine{after}: {q.reason} (hint: {CLEAR_HINT})"
     if chain is None:
         yield from _why_no_chain(planner, node.state, node.goal)
     if not chain or node.quarantine is not None or node.active is not None:

@@ -33,7 +33,8 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why the engine has stopped trying. `since` is on the caller's clock."""
+    """Why the engine has stopped trying. `since` is on the caller's clock. `mutation` is what failed too often, "" if nothing did:
+    the node was barred, and only a person or another wish ends that."""
 
     mutation: str
     reason: str
@@ -155,6 +156,13 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
+class Barred:
+    """Nothing more is to be tried before a person has looked: the reason says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Start nothing before `until`: this actor was started again and does not know yet what runs."""
 
@@ -181,7 +189,7 @@ class Permitted:
     mutation: str
 
 
-Event: TypeAlias = Discovered | DesiredChanged | Tick | Failed | Cleared | Held | Released | Progress | Permitted
+Event: TypeAlias = Discovered | DesiredChanged | Tick | Failed | Cleared | Barred | Held | Released | Progress | Permitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pxe.dhcp_packet import DhcpPacket, MessageType
 from pxe.nodes import Nodes, from_record
 from pxe.state import BootState
 from pxe.windows import Step, Windows
+from tests.support.clock import FakeClock
 from tests.support.site import boot_settings
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
@@ -147,21 +148,28 @@ def test_relay_information_is_echoed_last_and_client_id_too(state: BootState) ->
 
 def test_unknown_mac_gets_nothing_and_is_told_once_a_minute(state: BootState, link: FakeLink, clock: Any) -> None:
     stranger = packet(MessageType.DISCOVER, chaddr=bytes.fromhex("5254000000ff") + bytes(10))
-    for moment in (0.0, 1.0, 59.0, 61.0):
+    for moment in (0.0, 1.0, 59.0):
         clock.now = 1000.0 + moment
         decision = ask(state, stranger)
         assert (decision.outcome, decision.reply) == (Outcome.UNKNOWN_MAC, None)
         for note in decision.notes:
             state.recorder.note(note)
-    assert [(e[0], e[1], e[4]["mac"]) for e in link.events] == [("", "dhcp.unknown-mac", "52:54:00:00:00:ff")] * 2
+    assert [(e[0], e[1], e[4]["mac"]) for e in link.events] == [("", "dhcp.unknown-mac", "52:54:00:00:00:ff")]
+    clock.now = 1061.0
+    state.recorder.count()
+    assert (link.events[-1][1], link.events[-1][4]["count"]) == ("dhcp.unknown-mac", 2)
 
 
-def test_a_flood_of_unknown_macs_takes_bounded_memory(state: BootState) -> None:
-    for number in range(20_000):
+def test_a_flood_of_unknown_macs_is_counted_and_takes_bounded_memory(state: BootState, link: FakeLink, clock: FakeClock) -> None:
+    for number in range(60_000):
         mac = b"\x02" + number.to_bytes(5, "big")
         for note in ask(state, packet(MessageType.DISCOVER, chaddr=mac + bytes(10))).notes:
             state.recorder.note(note)
-    assert len(state.recorder._strangers) == 4096
+    assert len(link.events) == 50, "a rack of new machines is told one by one"
+    clock.now += 60.0
+    state.recorder.count()
+    assert (len(link.events), link.events[-1][4]["count"]) == (51, 59_950)
+    assert link.events[-1][4]["addresses"] <= 10_000
 
 
 @pytest.mark.parametrize("options", [PXE_BIOS, PXE_UEFI, HTTP_UEFI, IPXE])

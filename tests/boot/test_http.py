@@ -22,6 +22,7 @@ from pxe.windows import Windows
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 TOKEN = "one-use_token.42"
+MAC = "52:54:00:00:01:01"
 SCRIPT = "/boot/52-54-00-00-01-01"
 
 
@@ -32,6 +33,7 @@ async def web(settings: Settings, node: Node, files: dict[str, Any], link: FakeL
     nodes, windows = Nodes(), Windows()
     nodes.put(dataclasses.replace(node, ip="127.0.0.1"))
     windows.arm(NODE, TOKEN, 100.0, clock())
+    windows.asked(NODE, MAC)
     state = BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
     server = HttpServer(state, BootScript(conf), {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")})
     await server.open()
@@ -109,9 +111,30 @@ async def test_the_script_has_the_token_and_is_for_its_own_node(web: BootState, 
     assert b"another-token" not in body
 
 
-async def test_the_script_is_sent_a_few_times_only(web: BootState, link: FakeLink) -> None:
-    assert [(await fetch(web, SCRIPT))[0] for _ in range(10)] == [200] * 8 + [403] * 2
+async def test_who_did_not_ask_by_dhcp_gets_no_script(web: BootState, node: Node, link: FakeLink) -> None:
+    web.windows.arm(NODE, "another-token-of-it", 100.0, web.clock())
+    status, body, _ = await fetch(web, SCRIPT)
+    assert (status, b"token-of-it" in body) == (403, False)
+    assert [e[1] for e in link.events] == ["boot.script-refused"]
+    assert web.windows.armed(NODE, web.clock()), "the node itself still gets it"
+
+
+async def test_a_script_is_sent_once_in_a_boot_and_a_second_request_ends_it(web: BootState, link: FakeLink) -> None:
+    window = web.windows.armed(NODE, web.clock())
+    assert window is not None
+    assert [(await fetch(web, SCRIPT))[0] for _ in range(3)] == [200, 403, 403]
     assert [e[1] for e in link.events].count("boot.script-refused") == 1
+    assert window.over.is_set() and "asked for twice" in window.spoiled
+    assert (await fetch(web, "/boot/minos.img"))[0] == 403, "nobody boots by this window any more"
+
+
+async def test_who_asks_for_a_script_that_a_node_has_joined_with_is_told_of(web: BootState, link: FakeLink) -> None:
+    assert (await fetch(web, SCRIPT))[0] == 200
+    web.windows.state(NODE, {"boot": "INIT", "power": "ON"})
+    assert (await fetch(web, "/boot/52-54-00-00-01-02"))[0] == 403
+    assert "boot.script-disputed" not in [e[1] for e in link.events], "who never asked by DHCP says nothing about it"
+    assert (await fetch(web, SCRIPT))[0] == 403
+    assert [e[1] for e in link.events].count("boot.script-disputed") == 1
 
 
 @pytest.mark.parametrize("path", [SCRIPT, "/boot/vmlinuz", "/boot/minos.img", "/boot/snponly.efi"])

@@ -210,15 +210,18 @@ def test_tftp_refusals(running: Any, wire: Any, tmp_path: Path) -> None:
     assert get("..%2f..%2fetc%2fpasswd") == 68
 
 
-def test_http_over_the_wire(running: Any, wire: Any, files: dict[str, Any], tmp_path: Path) -> None:
+def test_http_over_the_wire(running: Any, wire: Any, packets: Any, files: dict[str, Any], tmp_path: Path) -> None:
     wire.give_address()
     running.arm()
     base = "http://10.99.0.1:8080/boot"
+    assert wire.run("curl", "-sSf", f"{base}/52-54-00-00-01-01").returncode == 22, "it has not asked by DHCP"
+    assert packets.exchange(frame("discover", IPXE), is_reply) is not None
     script = wire.run("curl", "-sSf", f"{base}/52-54-00-00-01-01").stdout
     assert script.startswith(b"#!ipxe\n")
     for name in ("vmlinuz", "minos.img"):
         assert wire.run("curl", "-sSf", f"{base}/{name}").stdout == Path(files["boot_dir"], name).read_bytes()
-    assert running.kinds() == ["boot.script-sent", "boot.kernel-sent", "boot.initrd-sent"]
+    assert running.kinds() == ["boot.script-refused", "boot.discover-seen", "boot.offer-sent", "boot.script-sent", "boot.kernel-sent",
+                               "boot.initrd-sent"]
     assert wire.run("curl", "-sSf", "--interface", "10.99.0.11", f"{base}/52-54-00-00-01-02").returncode == 22
 
 

@@ -13,6 +13,7 @@ import pytest
 from imageapi.events import EXITED
 from layercake.base.clock import steady_clock
 from layercake.head import events, pki
+from layercake.head.agents.joining import Claim
 from layercake.head.operations.rolls import Ask
 from layercake.head.views.head import head_status
 from layercake.head.views.nodes import node_view
@@ -46,10 +47,11 @@ async def test_history_is_told_by_the_clock_that_people_see(world: World, step_s
     """A head that was started with a dead clock tells the right time once that is set; deadlines are by the steady clock."""
     world.head.store.wall = lambda: world.clock() + step_s
     token = world.head.joining.open(world.node("n0"), 60)
-    event = world.head.store.event(None, events.HEAD_STARTED, "something")
-    assert event.at == world.clock() + step_s
+    world.head.store.event(None, events.HEAD_STARTED, "something")
+    assert world.head.store.events[-1].at == world.clock() + step_s
     world.clock.now += 60
-    assert world.head.joining.claim(world.node("n0"), token, "boot").joined == world.clock()
+    claim = Claim(token, "boot", "52:54:00:00:00:10", "10.1.0.10")
+    assert world.head.joining.claim(world.node("n0"), claim).joined == world.clock()
 
 
 @pytest.mark.parametrize("step_s", STEPS)

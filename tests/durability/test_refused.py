@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.head.operations.rolls import Ask
 from layercake.head.state.store import Record
 from layercake.kraken.errors import OperationFailed
 from tests.support.disk import on_disk, read_only, stuck
-from tests.support.world import INVENTORY, World
+from tests.support.world import INVENTORY, World, node_client
 
 THIRD = INVENTORY + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n'
 ONE = INVENTORY.replace('  n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}\n', "")
@@ -137,11 +135,10 @@ async def test_a_roll_goes_no_further_while_nothing_can_be_written(world: World)
 
 
 async def test_a_join_that_cannot_be_written_can_be_tried_again(world: World) -> None:
-    record, app = world.node("n0"), web.Application()
-    app.add_routes(world.head.nodes.routes())
+    record = world.node("n0")
     token = world.head.joining.open(record, 60)
     claim = {"node": record.node.id, "token": token, "boot_id": "b", "mac": "52:54:00:00:00:10", "version": "1"}
-    async with TestClient(TestServer(app)) as client:
+    async with node_client(world) as client:
         with read_only(world.head):
             assert (await client.post("/node/v1/join", json=claim)).status >= 400
         assert (record.session, record.value("run")) == (None, "UNKNOWN")
@@ -152,15 +149,16 @@ async def test_a_join_that_cannot_be_written_can_be_tried_again(world: World) ->
 
 
 async def test_two_claims_at_once_with_one_token_get_one_session(world: World) -> None:
-    record, app = world.node("n0"), web.Application()
-    app.add_routes(world.head.nodes.routes())
-    claim = {"node": record.node.id, "token": world.head.joining.open(record, 60), "boot_id": "b", "mac": "x", "version": "1"}
-    async with TestClient(TestServer(app)) as client:
+    record = world.node("n0")
+    token = world.head.joining.open(record, 60)
+    claim = {"node": record.node.id, "token": token, "boot_id": "b", "mac": "52:54:00:00:00:10", "version": "1"}
+    async with node_client(world) as client:
         with stuck(world.head) as gate:
             asked = [asyncio.ensure_future(client.post("/node/v1/join", json={**claim, "boot_id": boot})) for boot in "abc"]
             await asyncio.sleep(0.05)
             gate.set()
             assert sorted([(await a).status for a in asked]) == [200, 403, 403]
+            assert record.session is None, "nobody can say which of them is the node"
 
 
 async def test_changes_that_overlap_are_made_one_after_the_other(world: World) -> None:

@@ -32,6 +32,8 @@ def site() -> Iterator[HostSite]:
         found = HostSite(directory / "site", 3, {"one": build_plain_image(directory / "one.squashfs", "one")})
         try:
             found.up()
+            found.wait("all modules run",
+                       lambda: all(s["state"] == "running" for s in found.api("GET", "/v1/status")["services"]), 120)
             found.wait("all starts are told", lambda: all(found.history(n.name, "image.started") for n in found.nodes), 120)
             yield found
         finally:

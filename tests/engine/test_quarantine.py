@@ -8,6 +8,7 @@ from layercake.kraken import converge
 from layercake.kraken.converge import (
     NEVER,
     AttemptFailed,
+    Barred,
     Cancel,
     Cleared,
     DesiredChanged,
@@ -81,6 +82,21 @@ def test_quarantined_node_is_left_alone(planner: Planner) -> None:
 def test_clearing_ends_a_quarantine(planner: Planner) -> None:
     m = used_up(planner)
     assert m.post(Cleared("alice")) == (Unquarantined("cleared by alice"), Start("power-on", 1, 50))
+
+
+def test_a_barred_node_is_left_alone_until_a_person_has_looked(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    assert m.active == "power-on"
+    effects = m.post(Barred("two machines claim to be it"))
+    assert [type(e) for e in effects] == [Quarantined, Cancel]
+    for values in ({"power": "ON"}, UP, {"power": "OFF"}):
+        m.discover(**values)
+        m.now += 1e4
+        m.post(Tick())
+        assert m.node.quarantine is not None and m.active == "", "nothing that is seen ends it"
+    assert m.post(Cleared("alice"))[0] == Unquarantined("cleared by alice")
+    assert m.active == "power-on"
 
 
 def test_another_goal_ends_a_quarantine(planner: Planner) -> None:

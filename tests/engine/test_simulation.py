@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from layercake.kraken.converge import (
     NEVER,
     AttemptFailed,
+    Barred,
     Cancel,
     Cleared,
     Completed,
@@ -86,7 +87,7 @@ def events(draw: st.DrawFn, planner: Planner, node: NodeState, now: float) -> Ev
         wanted = draw(st.lists(st.sampled_from(sorted(variables)), max_size=3))
         return DesiredChanged(planner.layout.goal({k: draw(st.sampled_from(variables[k])) for k in wanted}), draw(st.booleans()))
     if kind == 9:
-        others: list[Event] = [Cleared("x"), Released(), Held(now + 20)]
+        others: list[Event] = [Cleared("x"), Released(), Held(now + 20), Barred("two of them")]
         chosen = draw(st.sampled_from(others))
         return chosen
     if kind == 10 and names:

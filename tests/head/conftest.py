@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
-from tests.support.world import World, opened
+from tests.support.world import World, node_client, opened
 
 
 @pytest.fixture
@@ -22,7 +21,5 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     """What nodes call."""
-    app = web.Application()
-    app.add_routes(world.head.nodes.routes())
-    async with TestClient(TestServer(app)) as found:
+    async with node_client(world) as found:
         yield found

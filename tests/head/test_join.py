@@ -41,17 +41,6 @@ async def test_a_node_gets_the_table_that_its_head_plans_by(world: World, client
     assert Planner(session.mutations, session.layout.variables, session.traits).graph.fingerprint() == planner.graph.fingerprint()
 
 
-async def test_a_used_token_is_refused_and_shown(world: World, client: TestClient[Any, Any]) -> None:
-    token = world.head.joining.open(world.node("n0"), 60)
-    await client.post("/node/v1/join", json=claim(world, token))
-    session = world.node("n0").session
-    again = await client.post("/node/v1/join", json={**claim(world, token), "boot_id": "another"})
-    assert again.status == 403
-    assert "used before" in (await again.json())["error"]
-    assert world.node("n0").session == session
-    assert "join.refused" in world.kinds("n0")
-
-
 async def test_a_join_whose_answer_was_lost_is_answered_again(world: World, client: TestClient[Any, Any]) -> None:
     token = world.head.joining.open(world.node("n0"), 60)
     first = await (await client.post("/node/v1/join", json=claim(world, token))).json()

@@ -153,4 +153,4 @@ def test_one_session_at_a_time_was_enough(played: Played) -> None:
 def test_a_slow_bmc_slows_no_other(played: Played) -> None:
     for name, alone in played.alone.items():
         among = seconds_to_command(played.rows[name], played.armed)
-        assert among < 3 * alone + 5.0, (name, alone, among)
+        assert among < 3 * alone + 20.0, (name, alone, among)  # behind one slow BMC in a queue it would be a minute

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 import ssl
 import time
 import uuid
@@ -23,6 +24,7 @@ from layercake.kraken.wire import bearer
 from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session, parse_join
+from pxe import dhcp_packet as dhcp
 
 _AGAIN_S = 0.25
 _FOUND: Mapping[str, Mapping[str, str]] = {
@@ -35,7 +37,7 @@ class PretendedNode(asyncio.DatagramProtocol):
 
     def __init__(self, address: str, mac: str, head: str, authority: Path) -> None:
         self._address, self._mac, self._boot_url = address, mac, f"http://{head}:8080/boot/{mac}"
-        self._authority = authority
+        self._authority, self._server = authority, head
         self._revision = self._newest = 0
         self._changed = asyncio.Event()
 
@@ -54,12 +56,23 @@ class PretendedNode(asyncio.DatagramProtocol):
     async def _firmware(self, http: aiohttp.ClientSession) -> dict[str, str]:
         """Asks for the boot script until there is one, as a firmware does; what the kernel's command line says."""
         while True:
+            await self._discover()
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
                 async with http.get(self._boot_url) as answer:
                     if answer.status == 200:
                         words = [w.removeprefix("layercake.") for w in (await answer.text()).split() if w.startswith("layercake.")]
                         return dict(w.split("=", 1) for w in words)
             await asyncio.sleep(_AGAIN_S)
+
+    async def _discover(self) -> None:
+        """Asks for an address, as iPXE does; it has one already, and does not wait for the answer, which goes to a relay."""
+        options = {dhcp.MESSAGE_TYPE: bytes((dhcp.MessageType.DISCOVER,)), dhcp.USER_CLASS: b"iPXE"}
+        chaddr = bytes.fromhex(self._mac.replace(":", "")).ljust(16, b"\0")
+        packet = dhcp.DhcpPacket(dhcp.REQUEST, random.getrandbits(32), chaddr, options, giaddr=socket.inet_aton(self._address))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.bind((self._address, 0))
+            sender.sendto(dhcp.build(packet), (self._server, 67))
+        await asyncio.sleep(0.05)
 
     async def _join(self, http: aiohttp.ClientSession, facts: Mapping[str, str]) -> Session:
         claim = {"node": facts["node"], "token": facts["token"], "boot_id": str(uuid.uuid4()), "mac": self._mac, "version": "0"}

@@ -7,6 +7,11 @@ import socket
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.typedefs import Handler
 
 from layercake.head.head import Head
 from layercake.head.operations import Operations
@@ -102,6 +107,17 @@ class World:
 
     def kinds(self, name: str) -> list[str]:
         return [e.kind for e in self.node(name).history]
+
+
+def node_client(world: World, address: str = "10.1.0.10") -> TestClient[Any, Any]:
+    """What a node calls, as if it came from this address; n0's if none is given."""
+    @web.middleware
+    async def comes_from(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await handler(request.clone(remote=address))
+
+    app = web.Application(middlewares=[comes_from])
+    app.add_routes(world.head.nodes.routes())
+    return TestClient(TestServer(app))
 
 
 @contextlib.asynccontextmanager

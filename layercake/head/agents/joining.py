@@ -1,7 +1,10 @@
-"""Joining: a node proves with a one-use token that it is the boot that the engine itself started.
+"""The life of a session: how a node gets one, and when it ends.
 
-A window opens when the engine arms a boot and closes at its end, with the first accepted claim, or when the node is
-powered off. A second claimant, a wrong token, or a claim outside the window is refused, recorded and shown.
+A window opens when the engine arms a boot, and the session from before ends with that. A node proves with the window's one-use
+token that it is the boot that the engine itself started. The window closes at its end, when the boot fails, or when the node is
+switched off; a session ends when the node is seen off. A claim without a right token is refused, recorded and shown. One with a
+right token that cannot be true, because another boot had it, or it comes from elsewhere, means that two machines claim to be one
+node: nobody can say which is the real one, so both are refused, and a person has to look.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import enum
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from layercake.base.clock import Clock
@@ -22,9 +26,29 @@ GRACE_S = 30.0  # a node that got its token in the last second of the window sti
 class NoJoin(enum.Enum):
     """Why a claim is refused."""
 
+    NO_NODE = "no such node"
     NO_WINDOW = "no boot window is open for it"
     WRONG_TOKEN = "the token is wrong"  # noqa: S105 (a reason, not a token)
     USED_TOKEN = "the token was used before"  # noqa: S105
+
+
+class Dispute(enum.Enum):
+    """Why a right token is not believed."""
+
+    USED_TOKEN = "the token of this boot was used before, by another boot"  # noqa: S105
+    OTHER_MAC = "the token of this boot comes with a MAC address that is not the node's"
+    OTHER_ADDRESS = "the token of this boot comes from an address that is not the node's"
+    SCRIPT = "the boot script was asked for again after the node had joined with it"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a joining node says of itself, and from which address."""
+
+    token: str = field(repr=False)
+    boot_id: str
+    mac: str
+    address: str
 
 
 @dataclass(slots=True)
@@ -37,17 +61,21 @@ class Window:
 
 
 class Joining:
-    """The open boot windows, by node id."""
+    """The open boot windows, by node id, and the end of sessions. `ended` is told of a node before its session is taken away,
+    `disputed` of one that two machines claim to be."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, ended: Callable[[Record], None],
+                 disputed: Callable[[Record, str], None]) -> None:
         self._store = store
         self._clock = clock
+        self._ended, self._disputed = ended, disputed
         self._windows: dict[str, Window] = {}
 
     def open(self, record: Record, seconds: float) -> str:
-        """Opens a window, or extends the one that is open, and returns its token. The token is a secret."""
+        """Opens a window, which ends the session from before, or extends the one that is open. Returns its token, a secret."""
         window = self._windows.get(record.node.id)
         if window is None or window.used or window.until < self._clock():
+            self.end(record)
             window = self._windows[record.node.id] = Window(secrets.token_urlsafe(24), 0.0)
         window.until = self._clock() + seconds + GRACE_S
         return window.token
@@ -56,30 +84,58 @@ class Joining:
         """Closes a node's window: its token is worth nothing from now on."""
         self._windows.pop(record.node.id, None)
 
-    def claim(self, record: Record, token: str, boot_id: str) -> Session:
+    def end(self, record: Record) -> None:
+        """Ends a node's session: what had it is not listened to any more, and gets nothing."""
+        if record.session is not None:
+            self._ended(record)
+            record.session, record.address, record.api_port = None, None, 0
+            self._store.mark(record)
+
+    def claim(self, record: Record, claim: Claim) -> Session:
         """The new session that a token is good for, until it is spent. Raises Refused with the reason, and records it.
 
         A claim of the same boot, before anything else was heard of it, gets the same session again: the answer was lost on its way.
         Its boot id went over TLS only, so no one else can know it.
         """
-        window, session = self._windows.get(record.node.id), record.session
-        if (window is not None and window.used and hmac.compare_digest(window.token, token) and session is not None
-                and session.boot_id == boot_id and record.last_seen is None):
-            return session
-        why = None
-        if window is None or (not window.used and window.until < self._clock()):
-            why = NoJoin.NO_WINDOW
-        elif not hmac.compare_digest(window.token, token):
-            why = NoJoin.WRONG_TOKEN
-        elif window.used:
-            why = NoJoin.USED_TOKEN
-        if why is not None:
-            self._store.event(record, events.JOIN_REFUSED, f"a join was refused: {why.value}", data={"boot_id": boot_id})
-            raise Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
-        return Session(secrets.randbits(63), secrets.token_bytes(32), boot_id, self._clock(), record.planner.layout)
+        window = self._windows.get(record.node.id)
+        if window is None or window.until < self._clock():
+            raise self._refused(record, NoJoin.NO_WINDOW, claim)
+        if not hmac.compare_digest(window.token.encode(), claim.token.encode()):
+            raise self._refused(record, NoJoin.WRONG_TOKEN, claim)
+        if claim.mac.lower() not in record.node.macs:
+            raise self._dispute(record, Dispute.OTHER_MAC, claim)
+        if claim.address != record.node.ip:
+            raise self._dispute(record, Dispute.OTHER_ADDRESS, claim)
+        if not window.used:
+            return Session(secrets.randbits(63), secrets.token_bytes(32), claim.boot_id, self._clock(), record.planner.layout)
+        session = record.session
+        if session is None or session.boot_id != claim.boot_id:
+            raise self._dispute(record, Dispute.USED_TOKEN, claim)
+        if record.last_seen is not None:
+            raise self._refused(record, NoJoin.USED_TOKEN, claim)
+        return session
 
     def spend(self, record: Record) -> None:
         """The token of a node's window is used: its session is on disk."""
         window = self._windows.get(record.node.id)
         if window is not None:
             window.used = True
+
+    def asked_again(self, record: Record, address: str) -> None:
+        """The boot script of a window that a node has joined by was asked for again."""
+        window = self._windows.get(record.node.id)
+        if window is not None and window.used and window.until >= self._clock():
+            self._dispute(record, Dispute.SCRIPT, Claim(window.token, "", "", address))
+
+    def _refused(self, record: Record, why: NoJoin, claim: Claim) -> Refused:
+        self._store.event(record, events.JOIN_REFUSED, f"a join from {claim.address} was refused: {why.value}",
+                          data={"boot_id": claim.boot_id, "address": claim.address})
+        return Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
+
+    def _dispute(self, record: Record, why: Dispute, claim: Claim) -> Refused:
+        self.close(record)
+        self.end(record)
+        text = f"two machines claim to be {record.name}: {why.value} (from {claim.address}, MAC {claim.mac[:40] or 'not said'})"
+        self._store.event(record, events.JOIN_DISPUTED, text, data={"address": claim.address, "mac": claim.mac[:40]})
+        self._disputed(record, text)
+        return Refused(f"cannot join {record.name}: {why.value}", hint="a person has to look: see the head's events")

@@ -23,7 +23,7 @@ from layercake.head import events
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.document import desired
 from layercake.head.agents.heard import heard, set_name
-from layercake.head.agents.joining import Joining
+from layercake.head.agents.joining import Claim, Joining, NoJoin
 from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
 from layercake.head.hosting.budget import Budget
@@ -113,9 +113,11 @@ class NodeApi:
         async with self._desire.draft(revises=False) as draft:
             record = self._store.find(str(claim["node"]))
             if record is None:
-                self._store.event(None, events.JOIN_REFUSED, f"a join from {request.remote} was refused: no such node")
-                raise Refused("cannot join: no such node")
-            session = self._joining.claim(record, str(claim["token"]), str(claim["boot_id"]))
+                self._store.event(None, events.JOIN_REFUSED, f"a join from {request.remote} was refused: {NoJoin.NO_NODE.value}",
+                                  data={"address": request.remote})
+                raise Refused(f"cannot join: {NoJoin.NO_NODE.value}")
+            said = Claim(str(claim["token"]), str(claim["boot_id"]), str(claim["mac"]), request.remote or "")
+            session = self._joining.claim(record, said)
             draft.after(partial(self._joining.spend, record))
             draft.after(partial(self._sync.forget, record))
             draft.change(record, partial(_begin_session, session, boot, agent))

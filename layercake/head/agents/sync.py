@@ -22,7 +22,7 @@ from layercake.head import events
 from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store
+from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.converge import Discovered, Released
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek
@@ -73,6 +73,7 @@ class Sync:
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
         self._asked: dict[str, _Asked] = {}
+        self._ended: dict[str, Session] = {}  # node id -> its session before
         self.counters: Counter[str] = Counter()
 
     def open(self) -> None:
@@ -103,6 +104,8 @@ class Sync:
         """Handles one datagram. Raises WireError if it is malformed, forged, replayed or of an unknown session."""
         node, number = peek(data)
         record = self._store.find(node_text(node))
+        if record is not None and (record.session is None or record.session.number != number):
+            self._stale(record, number, data, address)
         if record is None or record.session is None or record.session.number != number:
             raise WireError("cannot take a datagram: its node or session is not known")
         datagram = decode(data, record.session.key)
@@ -175,6 +178,22 @@ class Sync:
         self._asked[record.node.id] = _Asked(self._clock(), answer)
         if record.address is not None:
             self._send(record, Kind.DESIRED, record.address, probe=True)
+
+    def end(self, record: Record) -> None:
+        """A node's session is about to end: what goes on to speak with it is told of, once, and not listened to."""
+        if record.session is not None:
+            self._ended[record.node.id] = record.session
+        self.forget(record)
+
+    def _stale(self, record: Record, number: int, data: bytes, address: tuple[str, int]) -> None:
+        session = self._ended.get(record.node.id)
+        if session is None or session.number != number:
+            return
+        decode(data, session.key)
+        del self._ended[record.node.id]
+        self._store.event(record, events.SESSION_STALE, f"{address[0]} still speaks with the session that ended when the node was "
+                          "switched off or booted anew: the BMC did not do what it said, or somebody has taken the session",
+                          data={"address": address[0]})
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""

@@ -198,8 +198,9 @@ class Guard:
         return record.care.order is None and record.node.state == "up"
 
     def _ends(self, record: Record, mutation: str) -> bool:
-        """Whether a step ends what may run there."""
-        return record.planner.mutation(mutation).cuts_power
+        """Whether a step ends what may run there, or the session that it has."""
+        step = record.planner.mutation(mutation)
+        return step.cuts_power or (step.joins and record.session is not None)
 
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
         """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it takes."""

@@ -70,9 +70,13 @@ class Dispatcher:
 
     def resend(self, record: Record, module: str) -> None:
         """A module attached anew: it gets the attempt of this node that is under way, if it owns that."""
-        flight = self._by_node.get(record.node.id)
-        if flight is not None and self._table.owner.get(flight.mutation) == module:
+        flight, active = self._by_node.get(record.node.id), record.machine.active
+        if flight is None or self._table.owner.get(flight.mutation) != module:
+            return
+        if active is not None and (active.mutation, active.attempt) == (flight.mutation, flight.attempt):
             self._send(record, flight, module)
+        else:  # what it is for was seen meanwhile
+            self._drop(flight)
 
     def finished(self, module: str, number: int) -> Flight | None:
         """Takes an attempt off the list; None when nobody waits for it any more. Raises Refused if it is another module's."""

@@ -14,6 +14,7 @@ from typing import Any
 from layercake.base.clock import Clock
 from layercake.base.secrets import SecretRef, resolve
 from layercake.head import events
+from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Loss, Sync
 from layercake.head.hosting.budget import Budget, Key, Later
 from layercake.head.hosting.dispatch import Dispatcher
@@ -108,19 +109,26 @@ class Teller:
 class Hands:
     """The hands of the engine (engine.Hands)."""
 
-    def __init__(self, dispatcher: Dispatcher, teller: Teller) -> None:
+    def __init__(self, dispatcher: Dispatcher, teller: Teller, joining: Joining) -> None:
         self.begin = dispatcher.start
         self.cancel = dispatcher.cancel
-        self.changed = teller.state
+        self._teller, self._joining = teller, joining
+
+    def changed(self, record: Record, before: int) -> None:
+        """The discovered state of a node changed. With its power goes its session."""
+        if record.value("power") == "OFF":
+            self._joining.end(record)
+        self._teller.state(record, before)
 
 
 class Ear:
     """Hears what modules say (host.Listener), and lets nothing through that is not the module's to say."""
 
-    def __init__(self, store: Store, table: Table, engine: Engine, sync: Sync, dispatcher: Dispatcher, teller: Teller, clock: Clock,
-                 set_health: Callable[[str, str], None]) -> None:
+    def __init__(self, store: Store, table: Table, engine: Engine, sync: Sync, dispatcher: Dispatcher, teller: Teller,
+                 joining: Joining, clock: Clock, set_health: Callable[[str, str], None]) -> None:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._clock, self._set_health = dispatcher, teller, clock, set_health
+        self._dispatcher, self._teller, self._joining = dispatcher, teller, joining
+        self._clock, self._set_health = clock, set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
@@ -208,6 +216,8 @@ class Ear:
         active = record.machine.active
         if known.bearing is Bearing.DOUBT:
             self._sync.suspect(record, Loss.FIRMWARE)
+        elif known.bearing is Bearing.DISPUTE:
+            self._joining.asked_again(record, str(data.get("ip", "")))
         elif known.bearing is Bearing.PROGRESS and active is not None and record.planner.mutation(active.mutation).joins:
             self._engine.post(record, Progress(active.mutation, self._clock() + STEP_EXTENDS_S))
 
@@ -223,6 +233,8 @@ class Ear:
         except LayercakeError as refusal:
             ok, error, hint = False, f"module {module} answers nonsense: {refusal.message}", ""
         if not ok:
+            if record.planner.mutation(flight.mutation).joins:  # the next attempt has a token of its own
+                self._joining.close(record)
             self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error))
         elif values and not self._doubted(record, values):
             self._engine.post(record, Discovered(values, f"{flight.mutation} says so"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
+import heapq
 import json
 import logging
 import sqlite3
@@ -31,7 +32,7 @@ from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
 from layercake.head.state.health import Health
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
-from layercake.head.state.store import HISTORY_ALL, Event, Record, Session, Store, WantedImage
+from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Session, Store, WantedImage
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.kraken.variables import Layout
@@ -170,14 +171,18 @@ class Database:
             record, values = _unpack(row, text, table)
             store.adopt(record)
             was[record.node.id] = values
-        query = "SELECT id, at, node, kind, severity, text, data FROM events ORDER BY id DESC LIMIT ?"
-        found = self._db.execute(query, (HISTORY_ALL,))
-        names = Event.__struct_fields__
-        rows = (dict(zip(names, (*row[:6], json.loads(row[6])), strict=True)) for row in reversed(found.fetchall()))
-        store.load_events(msgspec.convert(row, Event) for row in rows)
+        store.load_events(heapq.merge(self._events("alarms", ALARMS), self._events("events", HISTORY_ALL), key=lambda e: e.id))
         revision = self._db.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
         store.revision = int(revision[0]) if revision else 1
         return was
+
+    def _events(self, table: str, newest: int) -> list[Event]:
+        """The newest events of a table, oldest first."""
+        query = f"SELECT id, at, node, kind, severity, text, data FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608 (ours)
+        rows = self._db.execute(query, (newest,)).fetchall()
+        names, security = Event.__struct_fields__, table == "alarms"
+        told = (dict(zip(names, (*row[:6], json.loads(row[6]), security), strict=True)) for row in reversed(rows))
+        return [msgspec.convert(row, Event) for row in told]
 
     def documents(self, prefix: str) -> dict[str, bytes]:
         """The documents (Store.documents) whose key begins so."""
@@ -269,12 +274,12 @@ class Database:
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
         db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
         db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])
-        db.executemany(
-            "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [_event_row(event) for event in events],
-        )
-        if events and events[-1].id % 1000 < len(events):
-            db.execute("DELETE FROM events WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ?)", (_KEPT_EVENTS,))
+        for table in ("events", "alarms"):
+            told = [_event_row(event) for event in events if event.security == (table == "alarms")]
+            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", told)  # noqa: S608 (ours)
+            if events and events[-1].id % 1000 < len(events):
+                oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
+                db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (_KEPT_EVENTS,))  # noqa: S608
         db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
         db.execute("COMMIT")
 

@@ -141,7 +141,8 @@ class Engine:
                 if self.gate is not None:
                     self.gate.failed(record, error, for_good=False)
             case converge.Quarantined(quarantine):
-                text = f"quarantined after {quarantine.attempts} attempts at {quarantine.mutation}: {quarantine.reason}"
+                tried = f" after {quarantine.attempts} attempts at {quarantine.mutation}" if quarantine.mutation else ""
+                text = f"quarantined{tried}: {quarantine.reason}"
                 note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
                 if self.gate is not None:
                     self.gate.failed(record, quarantine.reason, for_good=True)

@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS nodes (row INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, data TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS documents (key TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
+CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
 """
 _HINTS = {
     sqlite3.SQLITE_FULL: "free some space on its disk", sqlite3.SQLITE_READONLY: "its disk is read-only: mount it writable",

@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.base.tally import Tally
 from layercake.base.text import clean
+from layercake.head import events
 from layercake.head.boots import Boots
 from layercake.head.guard.facts import Care
 from layercake.inventory.schema import Node
@@ -26,13 +28,16 @@ from layercake.kraken.variables import Layout
 
 HISTORY_PER_NODE = 200
 HISTORY_ALL = 5000
+ALARMS = 5000
+"""How many events of security there is room for, apart from all others."""
 UNWRITTEN = 20_000
 """How many events wait for a disk that cannot be written; the oldest are lost for it then."""
 SEVERITIES = tuple(str(s) for s in Severity)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened. `at` is seconds since the epoch; `node` is a name, "" for the head itself."""
+    """Something that happened. `at` is seconds since the epoch; `node` is a name, "" for the head itself. `security`: it is one of
+    those that no others can push out of the history."""
 
     id: int
     at: float
@@ -41,6 +46,7 @@ class Event(msgspec.Struct, frozen=True):
     severity: str
     text: str
     data: dict[str, Any] = {}
+    security: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,8 @@ class Store:
         self.revision = 1
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
+        self.alarms: deque[Event] = deque(maxlen=ALARMS)
+        self._tally = Tally()
         self.dirty: set[str] = set()
         self.new_events: deque[Event] = deque()
         self.lost_events = 0  # that could not wait any longer
@@ -209,21 +217,36 @@ class Store:
     def event(
         self, record: Record | None, kind: EventKind, text: str, *, severity: str | None = None,
         data: Mapping[str, Any] | None = None, at: float | None = None,
-    ) -> Event:
+    ) -> None:
         """Adds an event to a node's history, or to the head's own when record is None. Without a severity, or with one that there
-        is not, it has its kind's."""
+        is not, it has its kind's. One of security that repeats itself is counted, and told later."""
+        if kind.security:
+            key = (kind, record.node.id if record is not None else "")
+            if not self._tally.take(key, (data or {}).get("address", ""), text, self._clock()):
+                return
+        self._add(record, kind, text, severity, data, at)
+
+    def count(self) -> None:
+        """Tells what was counted of events of security, when it is time."""
+        for key, times, different, seconds, last in self._tally.due(self._clock()):
+            kind, node = key if isinstance(key, tuple) else (events.REPEATED, "")
+            text = f"{times} more in {seconds:.0f} s, from {different} addresses; the last: {last}"
+            self._add(self.find(node), kind, text, None, {"count": times, "addresses": different, "seconds": round(seconds)}, None)
+
+    def _add(self, record: Record | None, kind: EventKind, text: str, severity: str | None, data: Mapping[str, Any] | None,
+             at: float | None) -> None:
         level = severity if severity in SEVERITIES else str(kind.severity)
         name = record.name if record is not None else ""
-        event = Event(self._next_event, at or self.wall(), name, kind.name, level, clean(text[:2000]), dict(data or {}))
+        event = Event(self._next_event, at or self.wall(), name, kind.name, level, clean(text[:2000]), dict(data or {}),
+                      kind.security)
         self._next_event += 1
         if record is not None:
             record.history.append(event)
-        self.events.append(event)
+        (self.alarms if kind.security else self.events).append(event)
         self.new_events.append(event)
         self.bound()
         for listener in list(self._listeners):
             listener(event)
-        return event
 
     def bound(self) -> None:
         """Keeps what waits to be written within bounds."""
@@ -231,13 +254,13 @@ class Store:
             self.new_events.popleft()
             self.lost_events += 1
 
-    def load_events(self, events: Iterable[Event]) -> None:
+    def load_events(self, found: Iterable[Event]) -> None:
         """Takes events in as they were read from the database, oldest first. Numbers go on well above them: a head that was killed
         may have handed out some that it had not written, and who asks for what came since must not miss others of the same
         numbers."""
-        for event in events:
+        for event in found:
             self._next_event = max(self._next_event, event.id + 1 + UNWRITTEN)
-            self.events.append(event)
+            (self.alarms if event.security else self.events).append(event)
             record = self._by_name.get(event.node)
             if record is not None:
                 record.history.append(event)

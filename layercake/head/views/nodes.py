@@ -27,7 +27,8 @@ def status_of(record: Record, now: float, waits: Verdict | None = None) -> tuple
     """A node's status and a line that says why; `waits` is why the guard holds its next step."""
     machine = record.machine
     if machine.quarantine is not None:
-        return Status.QUARANTINED, f"{machine.quarantine.mutation}: {machine.quarantine.reason}"
+        name, reason = machine.quarantine.mutation, machine.quarantine.reason
+        return Status.QUARANTINED, f"{name}: {reason}" if name else reason
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
     if machine.goal.met(machine.state):

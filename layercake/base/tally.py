@@ -1,0 +1,75 @@
+"""What keeps happening is told once, and then counted: a stranger who repeats himself fills no history and no log."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FIRST_S = 60.0
+LONGEST_S = 3600.0
+_ABOUT_KEPT = 10_000
+
+
+class Count(NamedTuple):
+    """What was counted of a key: how often, about how many different ones, in how many seconds, and what was said of it last."""
+
+    key: Hashable
+    times: int
+    different: int
+    seconds: float
+    last: str
+
+
+@dataclass(slots=True)
+class _Kept:
+    since: float
+    period: float
+    told: int = 0
+    times: int = 0
+    last: str = ""
+    about: set[Hashable] = field(default_factory=set)
+
+
+class Tally:
+    """Of each key the first `at_once` are told, and then a count after FIRST_S, twice that, and so on up to LONGEST_S, for as long
+    as it goes on; one that was quiet for a period begins anew. Beyond `keys` keys the rest are counted as one, OTHERS.
+
+    All times are seconds of the caller's clock. Memory is bounded, whatever comes in.
+    """
+
+    OTHERS = "others"
+
+    def __init__(self, keys: int = 100, at_once: int = 1) -> None:
+        self._keys = keys
+        self._at_once = at_once
+        self._kept: dict[Hashable, _Kept] = {}
+
+    def take(self, key: Hashable, about: Hashable, text: str, now: float) -> bool:
+        """Whether this is to be told now; else it is counted. `about` tells different ones apart."""
+        if key not in self._kept and len(self._kept) >= self._keys:
+            key = self.OTHERS
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = _Kept(now, FIRST_S)
+        if kept.told < self._at_once and about not in kept.about:
+            kept.told += 1
+            kept.about.add(about)
+            return True
+        kept.times, kept.last = kept.times + 1, text
+        if len(kept.about) < _ABOUT_KEPT:
+            kept.about.add(about)
+        return False
+
+    def due(self, now: float) -> list[Count]:
+        """What is to be told now of what was counted."""
+        found = []
+        for key, kept in list(self._kept.items()):
+            if now - kept.since < kept.period:
+                continue
+            if kept.times == 0:
+                del self._kept[key]
+                continue
+            found.append(Count(key, kept.times, len(kept.about), now - kept.since, kept.last))
+            self._kept[key] = _Kept(now, min(2 * kept.period, LONGEST_S), told=self._at_once)
+        return found
