@@ -14,6 +14,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[1]))
@@ -26,12 +27,19 @@ RENEW_S = 0.1
 WINDOW_S = 3600.0
 
 
+def _gone(head: Head, run: str) -> bool:
+    """Whether a node with a session needs another: it was lost, or it did not come back to a head that was started anew."""
+    return run == "ERROR" or (run == "UNKNOWN" and time.monotonic() - head.started > 3 * head.settings.sync.dead_s)
+
+
 def write_tokens(head: Head, directory: Path) -> None:
     """The tokens of all nodes without a BMC, each in a file that only root reads."""
     directory.mkdir(mode=0o700, exist_ok=True)
     for record in head.store:
         if record.node.to_record().get("bmc") is not None:
             continue  # a machine that boots by itself
+        if record.session is not None and not _gone(head, record.value("run")):
+            continue  # a new window would end its session
         token, path = head.joining.open(record, WINDOW_S), directory / record.name
         if not path.exists() or path.read_text() != token:
             partial = directory / f".{record.name}"

@@ -20,9 +20,9 @@ PYTHON = "/usr/bin/python3.11"
 BRIDGE = "02:6c:61:79:65:72"
 _START = """hostname {name} && mount -t cgroup2 none /sys/fs/cgroup && mkdir -p {run} && mount -t tmpfs none {run} &&
 mkdir -p /run/layercake {run}/busy.d && mount -t tmpfs none /run/layercake && mkdir /run/layercake/busy.d &&
-mount --bind {run}/busy.d /run/layercake/busy.d && cp {token} {run}/token && cd {root} &&
-exec {python} -sSB -m minos.supervisor --run {run} --stop-containers -- --head {head} --ca {ca} --node {node} \
-  --token-file {run}/token --run {run} --sync {sync} --name {name} --cgroup {cgroup} {more}"""
+mount --bind {run}/busy.d /run/layercake/busy.d && cp {token} {run}/token && cp {ca} {run}/ca.pem && cd {root} &&
+exec {python} -sSB -m minos.supervisor --run {run} --stop-containers -- --head {head} --ca {run}/ca.pem --node {node} \
+  --token-file {run}/token --run {run} --sync {sync} --name {name} --mac {mac} --cgroup {cgroup} {more}"""
 
 
 def _ip(*arguments: str) -> None:
@@ -56,6 +56,7 @@ class HostNode:
 
     def __init__(self, head: HeadNamespace, name: str, number: int, directory: Path) -> None:
         self.name = name
+        self.mac = f"52:54:00:00:02:{number:02x}"
         self.ip = f"{head.address.rsplit('.', 1)[0]}.{number}"
         self.namespace = f"lcn-{secrets.token_hex(3)}"
         self.directory = directory
@@ -80,7 +81,7 @@ class HostNode:
         token_file.write_text(token)
         more = f"--boot {self.boot}" if self.boot else ""
         command = _START.format(root=self.code, more=more, run=self.directory / "run", python=PYTHON, head=head_url, ca=ca,
-                                node=node, sync=sync, name=self.name, token=token_file, cgroup=self.namespace)
+                                node=node, sync=sync, name=self.name, mac=self.mac, token=token_file, cgroup=self.namespace)
         with (self.directory / "agent.log").open("ab") as log:
             inside = ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "-u", "--propagation", "private"]
             self._process = subprocess.Popen([*inside, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,

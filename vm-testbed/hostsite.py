@@ -80,7 +80,7 @@ class HostSite(HeadClient):
         """The inventory. Node i is in groups[i] if there is one."""
         groups = {i: f"[{name}]" for i, name in enumerate(self.groups)}
         lines = [
-            f"  {n.name}: {{mac: '52:54:00:00:02:{i:02x}', ip: {n.ip}, images: [{image}], groups: {groups.get(i, '[]')}}}"
+            f"  {n.name}: {{mac: '{n.mac}', ip: {n.ip}, images: [{image}], groups: {groups.get(i, '[]')}}}"
             for i, n in enumerate(self.nodes)
         ]
         known = ", ".join(f"{name}: {{}}" for name in dict.fromkeys(self.groups))

@@ -1,9 +1,10 @@
-"""The route of the head itself."""
+"""The routes of the head itself: how it is, its authority, and what that has signed."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from layercake import __version__
@@ -13,10 +14,43 @@ from layercake.head.views.head import head_status
 from layercake.moduleapi.module import Role
 
 
+class AuthorityRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`force`: what does not know the next authority yet is cut off."""
+
+    by: str = ""
+    force: bool = False
+
+
+class RevokeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose sessions end, and who asks."""
+
+    range: str
+    by: str = ""
+
+
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def status(request: web.Request, body: None) -> Any:
         return {"version": __version__, **head_status(ops.head)}
 
-    return (Route("GET", "/v1/status", Role.VIEWER, "How the head and its modules are", status),)
+    async def show(request: web.Request, body: None) -> Any:
+        return ops.authority.view()
+
+    async def rotate(request: web.Request, body: AuthorityRequest) -> Any:
+        return await ops.authority.rotate(body.by)
+
+    async def finish(request: web.Request, body: AuthorityRequest) -> Any:
+        return await ops.authority.finish(body.by, body.force)
+
+    async def revoke(request: web.Request, body: RevokeRequest) -> Any:
+        return {"nodes": await ops.authority.revoke(body.range, body.by)}
+
+    return (
+        Route("GET", "/v1/status", Role.VIEWER, "How the head and its modules are", status),
+        Route("GET", "/v1/authority", Role.VIEWER, "The head's certificates, and who does not know the next authority", show),
+        Route("POST", "/v1/authority/rotate", Role.ADMIN, "Begin to replace the authority", rotate, AuthorityRequest),
+        Route("POST", "/v1/authority/finish", Role.ADMIN, "End the replacement of the authority", finish, AuthorityRequest),
+        Route("POST", "/v1/nodes/revoke", Role.ADMIN, "End the sessions of nodes; they are left alone until cleared", revoke,
+              RevokeRequest),
+    )

@@ -19,9 +19,11 @@ from layercake.api.route import ROLE, Route
 from layercake.api.table import routes
 from layercake.head.head import Head
 from layercake.head.operations import Operations
+from layercake.head.pki import Authority
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.module import Role
+from minos.agent.http.client import NO_CHECK_TIME
 
 log = logging.getLogger("layercake.api")
 _STATUS = ((Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
@@ -42,7 +44,9 @@ class Api:
 
     def __init__(self, head: Head) -> None:
         self._head = head
-        self._routes = routes(Operations(head))
+        self._operations = Operations(head)
+        self._renewing: asyncio.Task[None] | None = None
+        self._routes = routes(self._operations)
         self._tokens = Tokens(head.data_dir / FILE_NAME)
         self._document = json.dumps(document(self._routes))
         self._runners: list[web.AppRunner] = []
@@ -59,16 +63,17 @@ class Api:
             await web.UnixSite(local, str(path)).start()
         finally:
             os.umask(before)
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        pki = self._head.data_dir / "pki"
-        context.load_cert_chain(pki / "server.pem", pki / "server.key")
+        await asyncio.to_thread(self._head.authority.renew, settings.address)
+        context = _switched(self._head.authority)
+        self._renewing = asyncio.create_task(self._operations.authority.look())
         network = await self._runner(self._app(local=False))
         listen = settings.api_listen or settings.address
         await web.TCPSite(network, listen, settings.api_port, ssl_context=context, backlog=1024).start()
 
     async def stop(self) -> None:
         """Closes both doors."""
+        if self._renewing is not None:
+            self._renewing.cancel()
         for runner in self._runners:
             await runner.cleanup()
         Path(self._head.settings.socket).unlink(missing_ok=True)
@@ -127,3 +132,33 @@ class Api:
             )
 
         return handler
+
+
+def _context(authority: Authority) -> ssl.SSLContext:
+    """Shows the head's certificate, and looks at one that a client shows. Nodes show theirs, which are of one session, so that no
+    clock has a say in it. Nothing is resumed: who was trusted before an authority was replaced is looked at anew."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags |= NO_CHECK_TIME
+    context.load_verify_locations(cafile=str(authority.trusted))
+    context.load_cert_chain(*authority.server)
+    return context
+
+
+def _switched(authority: Authority) -> ssl.SSLContext:
+    """A context under which each handshake has the certificates of its time."""
+    now = [_context(authority)]
+
+    def renewed() -> None:
+        now[0] = _context(authority)
+
+    def switch(link: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        link.context = now[0]
+
+    first = _context(authority)
+    first.sni_callback = switch
+    authority.changed = renewed
+    return first

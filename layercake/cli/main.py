@@ -23,7 +23,8 @@ _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
 COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
     "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
-    "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "backup": "head", "restore": "head",
+    "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "authority": "head",
+    "backup": "head", "restore": "head",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 

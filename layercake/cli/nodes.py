@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import confirm_stop
+from layercake.cli.common.asking import confirm_stop, who
 from layercake.cli.common.client import quoted
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, seconds, short
@@ -141,6 +141,17 @@ def _done(answer: Mapping[str, Any], text: str) -> Answer:
 def clear(app: App, nodes: str) -> Answer:
     """Take the nodes of RANGE out of quarantine; they are tried anew."""
     return _done(app.head.post("/v1/nodes/clear", {"range": nodes}), "cleared")
+
+
+@command(node)
+@nodes_argument
+@yes_option
+def revoke(app: App, nodes: str, yes: bool) -> Answer:
+    """End the sessions of the nodes of RANGE, with their keys and certificates. They are left alone until `node clear`, and start
+    anew then."""
+    if not app.confirm(f"End the sessions of {nodes}? What runs there goes on, and is no longer looked after.", yes):
+        return Answer(code=FAILED)
+    return _done(app.head.post("/v1/nodes/revoke", {"range": nodes, "by": who()}), "revoked")
 
 
 @command(node)

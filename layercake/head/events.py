@@ -55,6 +55,10 @@ JOIN_DISPUTED = EventKind("join.disputed", _E, "Two machines claim to be one nod
 SESSION_STALE = EventKind("session.stale", _W, "Something still speaks with a session that has ended: a BMC that did not do what "
     "it said, or somebody who has taken the session.", security=True)
 REPEATED = EventKind("security.repeated", _W, "Events of security, of too many nodes to be counted for each.", security=True)
+NODE_REVOKED = EventKind("node.revoked", _W, "A person ended a node's session, with its keys and certificates.", security=True)
+AUTHORITY_ROTATING = EventKind("authority.rotating", _W, "A person has begun to replace the head's authority.", security=True)
+AUTHORITY_ROTATED = EventKind("authority.rotated", _W, "The head's authority was replaced; the old one is trusted no more.",
+    security=True)
 NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.")
 NODE_FLOODS = EventKind("node.floods", _W,
     "A node told more than a history can hold; the text says how much was left out.", security=True)
@@ -104,7 +108,7 @@ EVENTS: tuple[EventKind, ...] = (
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
     BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, JOIN_DISPUTED, SESSION_STALE,
-    REPEATED, NODE_EVENT, NODE_FLOODS,
+    REPEATED, NODE_REVOKED, AUTHORITY_ROTATING, AUTHORITY_ROTATED, NODE_EVENT, NODE_FLOODS,
     NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,

@@ -18,7 +18,6 @@ import msgspec
 from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
 from layercake.head import boots, events, modules
-from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.client import NodeLink
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
@@ -33,6 +32,7 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
+from layercake.head.pki import Authority
 from layercake.head.rolls import subjects
 from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.rolls.manager import Rolls
@@ -73,14 +73,14 @@ class Head:
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
-        self.joining = Joining(self.store, self.clock, lambda record: self.sync.end(record), self._disputed)
+        self.joining = Joining(self.store, self.clock, lambda record: self.sync.end(record), self._barred)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
-        certificates = NodeCertificates(data_dir / "pki")
-        self.boots = BootSets(data_dir / "boot", certificates.sign)
+        self.authority = Authority(data_dir / "pki")
+        self.boots = BootSets(data_dir / "boot", self.authority.sign)
         self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots))
         self.hands = Hands(self._dispatcher, self.teller, self.joining)
         self.engine = Engine(self.store, self.hands, self.clock)
-        self.node_link = NodeLink(certificates)
+        self.node_link = NodeLink(self.authority)
         self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
                                               self.clock)
         self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
@@ -94,7 +94,7 @@ class Head:
         self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
-                             certificates, self.table, self.boots)
+                             self.authority, self.table, self.boots)
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life
@@ -207,8 +207,8 @@ class Head:
         self.store.remove(record)
         self.teller.removed(record)
 
-    def _disputed(self, record: Record, why: str) -> None:
-        """Two machines claim to be one node: whatever runs there is started anew once a person has looked, and not before."""
+    def _barred(self, record: Record, why: str) -> None:
+        """Whatever runs on a node is started anew once a person has looked, and not before."""
         self.engine.post(record, Barred(why))
         self.engine.post(record, Discovered({"power": "HANG"}, why))
 

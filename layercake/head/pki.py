@@ -1,11 +1,19 @@
-"""The head's own certificate authority: minOS pins it, so a node talks to this head and to no other."""
+"""The head's own certificate authority: minOS pins it, so a node talks to this head and to no other.
+
+Below pki/: `ca.pem` are the authorities that are trusted, the acting one first; `ca.key` is the acting one's key. `next.pem` and
+`next.key` are there while an authority is replaced: nodes get certificates of the next one then, and learn to trust it, and the
+head itself goes on with the acting one until all have (`finish`). Certificates other than an authority's live for at most 60 days.
+"""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import socket
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -13,54 +21,217 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from layercake.base.files import write_atomic
+from layercake.kraken.errors import InputError, OperationFailed
+from minos.agent.bond.trust import HEAD_NAME
 
-_YEARS = 10
+_AUTHORITY_DAYS = 3650
+DAYS = 60
+"""How long a certificate lives."""
+RENEW_DAYS = 40
+"""How old it becomes before it is renewed."""
+_SLACK = datetime.timedelta(days=2)  # clocks may be a little behind
+NODE_NAME = "Layercake node"
+_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+class Age(NamedTuple):
+    """A certificate of the head's: what it is, until when it is good (seconds since the epoch), and for how many days more."""
+
+    what: str
+    until: float
+    days: float
+
+
+def name_of(node: str, session: int) -> str:
+    """The name that a node's certificate is for: good in one session, worthless in another."""
+    return f"s{session}.{node}.layercake"
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(c.public_bytes(serialization.Encoding.PEM) for c in certificates)
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+def _builder(subject: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+    begins, name = _now() - _SLACK, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     return (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=2))  # nodes without a battery-backed clock may be a little behind
-        .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
+        x509.CertificateBuilder().subject_name(name).issuer_name(issuer or name).public_key(public)
+        .serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(begins + datetime.timedelta(days=days))
     )
 
 
-def create(directory: Path, address: str) -> None:
-    """Writes ca.pem, ca.key, server.pem and server.key; the server certificate names `address` and this host."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = _name("Layercake head CA")
-    ca_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
+def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    identity = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     usage = x509.KeyUsage(
         digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
         data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
     )
-    ca = (
-        _builder(ca_name, ca_name, ca_key.public_key())
+    made = (
+        _builder(f"Layercake head CA {identity.digest.hex()[:8]}", None, key.public_key(), _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True).add_extension(ca_id, critical=False)
-        .sign(ca_key, hashes.SHA256())
+        .add_extension(usage, critical=True).add_extension(identity, critical=False).sign(key, hashes.SHA256())
     )
-    names = [x509.IPAddress(ipaddress.ip_address(address)), x509.DNSName(socket.gethostname() or "head")]
-    server = (
-        _builder(_name("Layercake head"), ca_name, server_key.public_key())
+    return made, key
+
+
+def create(directory: Path, address: str) -> None:
+    """Writes an authority, and the server's certificate for `address` and this host."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made, key = _authority()
+    write_atomic(directory / "ca.key", _key_bytes(key))
+    write_atomic(directory / "ca.pem", _pem([made]), mode=0o644)
+    Authority(directory).renew(address)
+
+
+class Authority:
+    """The head's authority. Files are read when they are needed. A directory without one is a head that serves no node's API."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.changed: Callable[[], None] = lambda: None
+        """Called when the head's certificate or the trusted authorities are others."""
+        self._loaded: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
+
+    @property
+    def trusted(self) -> Path:
+        """The file of the authorities that are trusted."""
+        return self._directory / "ca.pem"
+
+    @property
+    def server(self) -> tuple[Path, Path]:
+        """The files of the head's own certificate and its key."""
+        return self._directory / "server.pem", self._directory / "server.key"
+
+    @property
+    def mark(self) -> str:
+        """Tells one set of trusted authorities from another; "" without any."""
+        try:
+            return hashlib.sha256(self.trusted.read_bytes()).hexdigest()[:16]
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def changing(self) -> bool:
+        """Whether the authority is being replaced."""
+        return (self._directory / "next.pem").exists()
+
+    def _read(self, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+        try:
+            certificate = x509.load_pem_x509_certificate((self._directory / f"{name}.pem").read_bytes())
+            key = serialization.load_pem_private_key((self._directory / f"{name}.key").read_bytes(), None)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise OperationFailed(f"cannot use the head's authority in {self._directory}: {error}") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise OperationFailed(f"cannot use the head's authority in {self._directory}: its key is not of an elliptic curve")
+        return certificate, key
+
+    @property
+    def _newest(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+        """What nodes' certificates are made with."""
+        if self._loaded is None:
+            self._loaded = self._read("next") or self._read("ca")
+        return self._loaded
+
+    def sign(self, data: bytes) -> bytes | None:
+        """The acting authority's signature (ECDSA over SHA-256) of some data, None on a head without an authority."""
+        acting = self._read("ca")
+        return None if acting is None else acting[1].sign(data, ec.ECDSA(hashes.SHA256()))
+
+    def issue(self, node: str, session: int) -> dict[str, str] | None:
+        """{"cert", "key"} in PEM for one session, None on a head without an authority. The key is secret and is not kept."""
+        if self._newest is None:
+            return None
+        cert, key = _signed(self._newest, NODE_NAME, [x509.DNSName(name_of(node, session))])
+        return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
+
+    def renew(self, address: str) -> bool:
+        """Makes the server's certificate anew if it is old, is not there, or is for another address or of another authority.
+        Whether it did. Raises OperationFailed without an authority."""
+        acting = self._read("ca")
+        if acting is None:
+            raise OperationFailed(f"cannot make the head's certificate: there is no authority in {self._directory}",
+                                  hint="run `layercake init`")
+        names = [x509.IPAddress(ipaddress.ip_address(address)), x509.DNSName(socket.gethostname() or "head")]
+        if self._fresh(acting[0], names):
+            return False
+        cert, key = _signed(acting, HEAD_NAME, names)
+        write_atomic(self._directory / "server.key", _key_bytes(key))
+        write_atomic(self._directory / "server.pem", _pem([cert]), mode=0o644)
+        self.changed()
+        return True
+
+    def _fresh(self, authority: x509.Certificate, names: list[x509.GeneralName]) -> bool:
+        try:
+            found = self._read("server")
+        except OperationFailed:
+            return False
+        if found is None or found[0].issuer != authority.subject or found[0].public_key() != found[1].public_key():
+            return False
+        age, now = found[0].not_valid_before_utc + _SLACK, _now()
+        whole = found[0].not_valid_after_utc - found[0].not_valid_before_utc <= datetime.timedelta(days=DAYS)
+        known = found[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return whole and age - _SLACK <= now < age + datetime.timedelta(days=RENEW_DAYS) and names[0] in list(known)
+
+    def ages(self) -> list[Age]:
+        """How long the head's certificates are still good, the soonest first."""
+        found = []
+        for what, name in (("head", "server.pem"), ("authority", "ca.pem"), ("next authority", "next.pem")):
+            try:
+                certificate = x509.load_pem_x509_certificate((self._directory / name).read_bytes())
+            except (FileNotFoundError, ValueError):
+                continue
+            until = certificate.not_valid_after_utc
+            found.append(Age(what, until.timestamp(), round((until - _now()).total_seconds() / 86400, 1)))
+        return sorted(found, key=lambda age: age.until)
+
+    def begin(self) -> None:
+        """Makes the next authority; it is trusted beside the acting one from now on. Raises InputError."""
+        acting = self._read("ca")
+        if acting is None or self.changing:
+            raise InputError("cannot replace the authority: " + ("there is none" if acting is None else "that has begun already"),
+                             hint="see `layercake authority`")
+        made, key = _authority()
+        write_atomic(self._directory / "next.key", _key_bytes(key), durable=True)
+        write_atomic(self._directory / "ca.pem", _pem([acting[0], made]), mode=0o644, durable=True)
+        write_atomic(self._directory / "next.pem", _pem([made]), mode=0o644, durable=True)
+        self._loaded = None
+        self.changed()
+
+    def finish(self, address: str) -> None:
+        """The next authority is the only one from now on. Raises InputError."""
+        if not self.changing:
+            raise InputError("cannot finish: the authority is not being replaced", hint="see `layercake authority`")
+        key = (self._directory / "next.key").read_bytes()
+        write_atomic(self._directory / "ca.key", key, durable=True)
+        write_atomic(self._directory / "ca.pem", (self._directory / "next.pem").read_bytes(), mode=0o644, durable=True)
+        self._loaded = None
+        self.renew(address)
+        (self._directory / "next.pem").unlink()
+        (self._directory / "next.key").unlink()
+
+
+def _signed(
+    authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey], subject: str, names: list[x509.GeneralName],
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A new key, and its certificate, good for both ends of a connection."""
+    issuer, signer = authority
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = (
+        _builder(subject, issuer.subject, key.public_key(), DAYS)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_id), critical=False)
-        .sign(ca_key, hashes.SHA256())
+        .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
     )
-    write_atomic(directory / "ca.key", _key_bytes(ca_key))
-    write_atomic(directory / "server.key", _key_bytes(server_key))
-    (directory / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (directory / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    return made, key

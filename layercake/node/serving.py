@@ -6,36 +6,15 @@ the head's credential is made with the session's key. An earlier boot's certific
 
 from __future__ import annotations
 
-import ssl
-from pathlib import Path
-
 from imageapi.node.imageset.imageset import ImageSet
-from layercake.base.files import write_atomic
-from layercake.kraken.errors import LayercakeError, OperationFailed, WireError
+from layercake.kraken.errors import LayercakeError, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
 from minos.agent.bond.outbox import EventSink
+from minos.agent.bond.trust import for_head, is_head, mark
 from minos.agent.http.server import Server
 from minos.agent.state import Config, Session
 from minos.events import NODE_API, NODE_API_FAILED
-
-
-def tls_context(run: Path, certificate: str, key: str) -> ssl.SSLContext:
-    """A server's context. Raises OperationFailed.
-
-    The ssl module reads certificate and key from a file only: it is there for a moment, in memory, for root alone.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    file = run / ".api.pem"
-    write_atomic(file, key + certificate)
-    try:
-        context.load_cert_chain(file)
-    except ssl.SSLError as error:
-        raise OperationFailed(f"cannot serve the node's API: its certificate is unusable: {error.reason}") from None
-    finally:
-        file.unlink()
-    return context
 
 
 class Serving:
@@ -63,12 +42,24 @@ class Serving:
 
             api = Api(self._images, lambda: {"node": config.node, "name": config.name, "boot_id": config.boot_id,
                                              "image": self._images.state()})
-            self._server = Server(tls_context(config.run, *session.tls), allowed, api.handle, self._port)
-            self.tell()
+            self._server = Server(for_head(config, session), allowed, api.handle, self._port,
+                                  is_head if session.mutual else lambda certificate: True)
+            self.tell(session)
         except (LayercakeError, OSError) as error:
             self._event(NODE_API_FAILED, f"the node's API is not served: {error}")
 
-    def tell(self) -> None:
-        """Tells the head where the API listens."""
+    def renew(self, session: Session) -> None:
+        """Goes on with another certificate, and the authorities of now."""
+        if self._server is None:
+            return
+        try:
+            self._server.context = for_head(self._config, session)
+        except (LayercakeError, OSError) as error:
+            self._event(NODE_API_FAILED, f"the node's API goes on with its old certificate: {error}")
+        self.tell(session)
+
+    def tell(self, session: Session) -> None:
+        """Tells the head where the API listens, which authorities the node trusts, and which certificate it has."""
         if self._server is not None:
-            self._event(NODE_API, f"the node's API listens on port {self._server.port}", port=self._server.port)
+            self._event(NODE_API, f"the node's API listens on port {self._server.port}", port=self._server.port,
+                        authorities=mark(self._config.authority), certificate=session.certificate)

@@ -53,10 +53,15 @@ class LateApi:
         serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port)
         serving.start(session)
 
-    def tell(self) -> None:
+    def tell(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
         if self._serving is not None:
-            self._serving.tell()
+            self._serving.tell(session)
+
+    def renew(self, session: Session) -> None:
+        """Goes on with another certificate."""
+        if self._serving is not None:
+            self._serving.renew(session)
 
 
 def open_url(url: str, offset: int) -> Body:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from layercake.kraken.events import EventKind, Severity
-from minos.agent.bond.link import Joined, Link, Message
+from minos.agent.bond.link import Joined, Link, Message, Renewed
 from minos.agent.state import Config, SessionFile
 
 
@@ -74,6 +74,6 @@ class Early:
 
     def _take(self, message: Message) -> None:
         """A session is written down at once: the token is used up, and whatever happens to this process, the next can go on."""
-        if isinstance(message, Joined):
+        if isinstance(message, Joined | Renewed):
             self.file.save(self.config, message.session)
         self.inbox.put(message)

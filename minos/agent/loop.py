@@ -6,6 +6,7 @@ It never waits for anything but its selector: mutations run on the worker's thre
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import selectors
 import signal
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from minos.agent.bond.bond import Bond
-from minos.agent.bond.link import Joined, Message, Pulled, Trouble
+from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early, Look
 from minos.agent.machine import ALIVE, VOUCHES, Machine
@@ -37,8 +38,11 @@ class NodeApi(Protocol):
     def start(self, session: Session) -> None:
         """Serves under a session. Takes a moment: it is called on a thread of its own."""
 
-    def tell(self) -> None:
+    def tell(self, session: Session) -> None:
         """Tells the head where it listens."""
+
+    def renew(self, session: Session) -> None:
+        """Goes on with another certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,9 @@ class Agent:
             self._early.say(f"agent: {message.text}")
         elif isinstance(message, Look):
             self._look_at_images()
+        elif self._work is not None and isinstance(message, Renewed):
+            self._work = dataclasses.replace(self._work, session=message.session)
+            self._api.renew(message.session)
         elif self._work is not None and isinstance(message, Pulled):
             self._desired(self._work, message.desired)
         elif self._work is not None and isinstance(message, Done):
@@ -172,7 +179,7 @@ class Agent:
         if work.bond.read():
             work.wanted.head_restarted()
             self._images.tell(again=True)
-            self._api.tell()
+            self._api.tell(work.session)
             self._swap.begin()
         if work.bond.answered:
             self._swap.answered()

@@ -63,6 +63,10 @@ class Session:
     """The head's whole table: the node plans by it, and carries out what is the node's."""
     traits: Mapping[str, str] = field(default_factory=dict)
     """The fixed facts of this node that decide which mutations apply."""
+    certificate: int = 1
+    """The number of the node's certificate in this session."""
+    mutual: bool = False
+    """Whether head and node each show the other a certificate. An older head does not."""
 
     def __repr__(self) -> str:
         return f"Session({self.number})"
@@ -87,7 +91,8 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
         return Session(int(answer["session"]), base64.b64decode(answer["key"], validate=True), int(answer["epoch"]),
                        Layout.from_wire(answer["layout"]), float(answer["hello_s"]), float(answer["dead_s"]),
                        parse_endpoint(answer["sync"]), _tls(answer.get("tls")),
-                       tuple(Mutation.from_wire(m) for m in answer["mutations"]), dict(answer["traits"]))
+                       tuple(Mutation.from_wire(m) for m in answer["mutations"]), dict(answer["traits"]),
+                       int(answer.get("certificate", 1)), answer.get("mutual") is True)
     except (KeyError, TypeError, ValueError) as error:
         raise OperationFailed(f"cannot join: the head's answer is not as agreed: {error!r}",
                               hint="are head and minOS of the same version?") from None
@@ -116,7 +121,8 @@ class SessionFile:
             "key": base64.b64encode(session.key).decode(), "epoch": session.epoch, "layout": session.layout.to_wire(),
             "hello_s": session.hello_s, "dead_s": session.dead_s, "sync": f"{session.sync[0]}:{session.sync[1]}",
             "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]},
-            "mutations": [m.to_wire() for m in session.mutations], "traits": session.traits})
+            "mutations": [m.to_wire() for m in session.mutations], "traits": session.traits,
+            "certificate": session.certificate, "mutual": session.mutual})
 
     def load(self, config: Config) -> Session | None:
         """The session of an earlier agent of this node, this boot and this token; None if there is none. Raises OperationFailed."""

@@ -23,7 +23,8 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
 from minos.agent.bond.outbox import EventSink
-from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.bond.trust import to_head
+from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import AGENT, AGENT_SWAP_FAILED, AGENT_SWAPPED
 from minos.programs import OWN, directory, read
@@ -50,7 +51,7 @@ def _libcrypto() -> ctypes.CDLL:
 
 
 def verify(authority: Path, data: bytes, signature: bytes) -> None:
-    """Raises Refused if an authority's certificate (PEM) does not prove the signature, ECDSA or RSA over SHA-256, of the data.
+    """Raises Refused if none of the authorities' certificates (PEM) proves the signature, ECDSA or RSA over SHA-256, of the data.
 
     OpenSSL does the work: Python's ssl module has it, and does not show it (EVP_DigestVerify(3)).
     """
@@ -58,18 +59,17 @@ def verify(authority: Path, data: bytes, signature: bytes) -> None:
     for name in ("BIO_new_mem_buf", "PEM_read_bio_X509", "X509_get_pubkey", "EVP_MD_CTX_new", "EVP_sha256"):
         getattr(crypto, name).restype = ctypes.c_void_p
     pointer = ctypes.c_void_p
-    bio = pointer(crypto.BIO_new_mem_buf(pem, len(pem)))
-    certificate = pointer(crypto.PEM_read_bio_X509(bio, None, None, None))
-    key = pointer(crypto.X509_get_pubkey(certificate) if certificate else None)
-    context = pointer(crypto.EVP_MD_CTX_new())
+    bio, good = pointer(crypto.BIO_new_mem_buf(pem, len(pem))), False
     try:
-        good = bool(key) and bool(context) and crypto.EVP_DigestVerifyInit(
-            context, None, pointer(crypto.EVP_sha256()), None, key) == 1 and crypto.EVP_DigestVerify(
-            context, signature, ctypes.c_size_t(len(signature)), data, ctypes.c_size_t(len(data))) == 1
+        while not good and (certificate := pointer(crypto.PEM_read_bio_X509(bio, None, None, None))):
+            key, context = pointer(crypto.X509_get_pubkey(certificate)), pointer(crypto.EVP_MD_CTX_new())
+            good = bool(key) and bool(context) and crypto.EVP_DigestVerifyInit(
+                context, None, pointer(crypto.EVP_sha256()), None, key) == 1 and crypto.EVP_DigestVerify(
+                context, signature, ctypes.c_size_t(len(signature)), data, ctypes.c_size_t(len(data))) == 1
+            crypto.EVP_MD_CTX_free(context)
+            crypto.EVP_PKEY_free(key)
+            crypto.X509_free(certificate)
     finally:
-        crypto.EVP_MD_CTX_free(context)
-        crypto.EVP_PKEY_free(key)
-        crypto.X509_free(certificate)
         crypto.BIO_free(bio)
     if not good:
         raise Refused("it is not signed by the head's authority")
@@ -162,7 +162,7 @@ class Swap:
     def _fetch(self, name: str, order: Mapping[str, Any], session: Session) -> bytes:
         config, failures = self._config, 0
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
-        connection = Connection(parse_url(config.head), tls_context(config.authority))
+        connection = Connection(parse_url(config.head), to_head(config, session))
         while True:
             try:
                 status, data = connection.request("GET", f"/node/v1/agent/{name}", headers)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
+from minos.agent.bond.trust import mark
 from minos.build import cpio, kernel, python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What was built. `initramfs_bytes` is the whole file, without the kernel."""
+    """What was built. `initramfs_bytes` is the whole file, without the kernel; `authorities` marks whom it trusts."""
 
     vmlinuz: Path
     image: Path
@@ -73,12 +74,13 @@ class BuildResult:
     parts: Mapping[str, Part]
     compression: str
     modules: tuple[str, ...] = field(default=())
+    authorities: str = ""
 
     def to_json(self) -> dict[str, object]:
         """The content of minos.json."""
         return {
             "initramfs_bytes": self.initramfs_bytes, "kernel_bytes": self.kernel_bytes, "kernel_release": self.kernel_release,
-            "compression": self.compression, "modules": list(self.modules),
+            "compression": self.compression, "modules": list(self.modules), "authorities": self.authorities,
             "parts": {name: {"bytes": part.packed, "unpacked": part.raw} for name, part in self.parts.items()},
         }
 
@@ -201,7 +203,8 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     write_atomic(image, whole, mode=0o644)
     write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
-    result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules)
+    result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules,
+                         mark(options.ca) if options.ca else "")
     write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
     return result
 

@@ -29,7 +29,7 @@ _MORE = (AGENT, "minos.json")
 @dataclass(frozen=True, slots=True)
 class BootSet:
     """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in bytes. `agent`: it has one that
-    can replace another in place."""
+    can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say."""
 
     name: str
     directory: Path
@@ -37,6 +37,7 @@ class BootSet:
     kernel: str
     size: int
     agent: bool
+    authorities: str = ""
 
 
 def name_of(directory: Path) -> str:
@@ -55,11 +56,13 @@ def load(boot: Path, name: str) -> BootSet:
     if not NAME.fullmatch(name) or not all((directory / file).is_file() for file in FILES):
         raise NotFound(f"cannot find boot set {name[:64]!r}", hint="see `layercake boot list`")
     try:
-        kernel = str(json.loads((directory / "minos.json").read_bytes()).get("kernel_release", ""))
+        said = json.loads((directory / "minos.json").read_bytes())
     except (OSError, ValueError):
-        kernel = ""
+        said = {}
+    kernel, authorities = (str(said.get(word) or "") for word in ("kernel_release", "authorities"))
     size = sum((directory / file).stat().st_size for file in FILES)
-    return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file())
+    return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file(),
+                   authorities)
 
 
 def all_of(boot: Path) -> list[BootSet]:

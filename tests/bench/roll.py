@@ -117,7 +117,7 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
     try:
         for name in IMAGES:
             await operations.images.add(plain_image(name), name, {"systemd": False, "command": ["/init"]})
-        yaml = f"nodes: {{h0: {{mac: '52:54:00:00:00:01', ip: {node.ip}, images: [plain-1]}}}}"
+        yaml = f"nodes: {{h0: {{mac: '{node.mac}', ip: {node.ip}, images: [plain-1]}}}}"
         await operations.inventory.apply(yaml, "bench", None, False)
         record = head.store.named("h0")
         token = head.joining.open(record, 60)

@@ -62,8 +62,8 @@ class Cluster(HeadRun):
     def up(self, image: str) -> None:
         """All nodes, from nothing to that image."""
         inventory = yaml.safe_load(self.rack.inventory(images=[image]))
-        for i, host in enumerate(self.hosts):
-            inventory["nodes"][host.name] = {"mac": f"52:54:00:00:99:{i:02x}", "ip": host.ip}
+        for host in self.hosts:
+            inventory["nodes"][host.name] = {"mac": host.mac, "ip": host.ip}
         self.apply(yaml.safe_dump(inventory))
         for host in self.hosts:
             path = self.data / "tokens" / host.name

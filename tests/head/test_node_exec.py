@@ -17,7 +17,7 @@ from imageapi.node.imageset.imageset import ImageSet
 from layercake.api import auth
 from layercake.api.server import Api
 from layercake.head import pki
-from layercake.head.agents.certificates import NodeCertificates
+from layercake.head.pki import Authority
 from layercake.head.views.events import event_view
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import EventKind, Severity
@@ -36,7 +36,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     world.send(world.hello("n0"))
     record = world.node("n0")
     assert record.session is not None
-    tls = NodeCertificates(directory).issue(record.node.id, record.session.number)
+    tls = Authority(directory).issue(record.node.id, record.session.number)
     assert tls is not None
     run = world.directory / "node"
     run.mkdir()
@@ -105,4 +105,4 @@ async def test_a_node_that_is_not_the_one_meant_is_not_asked(world: World, clien
 
 
 def test_a_head_without_an_authority_issues_nothing(tmp_path: Path) -> None:
-    assert NodeCertificates(tmp_path).issue("0f8fad5b-d9cb-469f-a165-70867728950e", 1) is None
+    assert Authority(tmp_path).issue("0f8fad5b-d9cb-469f-a165-70867728950e", 1) is None

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from smallimages import build_plain_image
 
-from layercake.head.agents.certificates import name_of
+from layercake.head.pki import name_of
 from layercake.kraken.mutation import Where, declare
 from layercake.kraken.wire import TO_NODE, bearer
 from tests.support.fake_head import UP, FakeHead

@@ -21,7 +21,7 @@ from smallimages import build_plain_image, build_systemd_image
 
 from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
-from layercake.head.agents.certificates import name_of
+from layercake.head.pki import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from minos import init
 from minos.build import BuildOptions, append_files, build

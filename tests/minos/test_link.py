@@ -15,7 +15,7 @@ CONFIG = Config(NODE, "n0", "", "https://192.0.2.1", "", "", Path("ca.pem"), Pat
 
 
 def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "tls_context", lambda authority: None)
+    monkeypatch.setattr(link, "to_head", lambda config, session: None)
     found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
     said: list[str] = []
     monkeypatch.setattr(found, "_call", lambda method, path, body=None: said.append(path))

@@ -14,8 +14,8 @@ from smallimages import build_plain_image
 
 from imageapi.node.container.process import alive
 from layercake.head import pki
-from layercake.head.agents.certificates import NodeCertificates, name_of
 from layercake.head.modules import standard
+from layercake.head.pki import Authority, name_of
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import TO_HEAD, TO_NODE, bearer
@@ -43,7 +43,7 @@ class Served:
         self.node = Node(run)
         pki.create(directory, "127.0.0.1")
         self.authority = directory / "ca.pem"
-        tls = NodeCertificates(directory).issue(UUID, NUMBER)
+        tls = Authority(directory).issue(UUID, NUMBER)
         assert tls is not None
         config = Config(UUID, "n1", "", "https://h", "", "token", self.authority, run, "boot", "1")
         session = Session(NUMBER, KEY, 1, Layout(standard().variables), 1.0, 4.0, ("h", 1), (tls["cert"], tls["key"]))

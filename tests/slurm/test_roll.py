@@ -61,7 +61,7 @@ class Site:
                                {"kind": "bind", "source": str(self.shared), "target": "/shared"}]
         for version in ("slurm-1", "slurm-2"):
             await self.operations.images.add(slurm_image(version, KEY), version, container)
-        wanted = ", ".join(f"{n.name}: {{mac: '52:54:00:00:00:{i:02}', ip: {n.ip}, images: [slurm-1]}}"
+        wanted = ", ".join(f"{n.name}: {{mac: '{n.mac}', ip: {n.ip}, images: [slurm-1]}}"
                            for i, n in enumerate(self.nodes))
         await self.operations.inventory.apply(f"nodes: {{{wanted}}}", "test", None, False)
         await asyncio.to_thread(self.slurm.start)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from layercake.head import pki
-from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.modules import standard
+from layercake.head.pki import Authority
 from layercake.kraken.errors import WireError
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Layout
@@ -36,7 +36,7 @@ class FakeHead:
         pki.create(directory, public)
         self.public = public
         self.authority = directory / "ca.pem"
-        self.certificates = NodeCertificates(directory)
+        self.certificates = Authority(directory)
         self.node, self.token, self.hello_s = node, token, hello_s
         self.layout = Layout(standard().variables)
         self.mutations: Sequence[Mutation] = standard().mutations

@@ -59,7 +59,7 @@ class PowerSite(HeadClient):
                 (self.data / "boot" / name).write_bytes(b"-")
             pki.create(self.data / "pki", self.namespace.address)
             head_settings.save(self.data, Settings(
-                interface="lo", address=self.namespace.address, socket=str(self.socket),
+                interface="br0", address=self.namespace.address, socket=str(self.socket),
                 sync=SyncSettings(hello_s=1.0, dead_s=6.0, probe_s=2.0)))
             self.room.__enter__()
             self.start_head()

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from layercake.head.agents.certificates import NodeCertificates, name_of
+from layercake.head.pki import Authority, name_of
 from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import TO_NODE, bearer
@@ -25,8 +25,16 @@ _KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a node 
 class NodeLink:
     """Asks nodes."""
 
-    def __init__(self, certificates: NodeCertificates) -> None:
-        self._certificates = certificates
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+
+    def _context(self) -> ssl.SSLContext:
+        """Trusts the head's authorities and shows the head's own certificate. Names are of one session, and a node's clock proves
+        nothing: dates do not count."""
+        context = ssl.create_default_context(cafile=str(self._authority.trusted))
+        context.verify_flags |= NO_CHECK_TIME
+        context.load_cert_chain(*self._authority.server)
+        return context
 
     @contextlib.asynccontextmanager
     async def open(
@@ -40,8 +48,7 @@ class NodeLink:
                               hint=f"see `layercake node explain {record.name}`")
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         headers = {"Authorization": bearer(session.key, uuid.UUID(record.node.id).bytes, session.number, TO_NODE)}
-        context = ssl.create_default_context(cafile=str(self._certificates.authority))
-        context.verify_flags |= NO_CHECK_TIME  # the name is of this session; when it began by which clock proves nothing
+        context = self._context()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         try:
             connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)
@@ -61,7 +68,7 @@ class NodeLink:
         session, address = record.session, record.address
         if session is None or address is None or not record.api_port:
             return False
-        context = ssl.create_default_context(cafile=str(self._certificates.authority))
+        context = self._context()
         try:
             _, writer = await asyncio.open_connection(
                 address[0], record.api_port, ssl=context, server_hostname=name_of(record.node.id, session.number))

@@ -17,6 +17,7 @@ def no_attachment(digest: str) -> Attachment | None:
 def desired(
     record: Record, images_url: str, requests: Mapping[int, dict[str, Any]],
     attachment: Callable[[str], Attachment | None] = no_attachment, agent: Mapping[str, Any] | None = None,
+    trust: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document D of the wire reference: everything that a node needs to know to act. Images are fetched below `images_url`."""
     return {
@@ -24,7 +25,7 @@ def desired(
         "images": [_image(i, images_url, attachment(i.digest)) for i in record.wanted],
         "stage": [_image(i, images_url, attachment(i.digest)) for i in record.stage],
         "requests": [{"id": number, **request} for number, request in requests.items()],
-        **({} if agent is None else {"agent": agent}),
+        **({} if agent is None else {"agent": agent}), **({} if trust is None else {"trust": trust}),
     }
 
 

@@ -48,6 +48,9 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
     elif kind is NODE_API:
         port = data.get("port")
         record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
+        has, mark = data.get("certificate"), data.get("authorities")
+        if isinstance(has, int) and isinstance(mark, str):
+            record.trust = replace(record.trust, has=has, authorities=mark[:64])
     elif kind is AGENT:
         record.boots = replace(record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent")))
     elif kind is AGENT_SWAP_FAILED:

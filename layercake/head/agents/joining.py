@@ -62,13 +62,13 @@ class Window:
 
 class Joining:
     """The open boot windows, by node id, and the end of sessions. `ended` is told of a node before its session is taken away,
-    `disputed` of one that two machines claim to be."""
+    `barred` of one that is to be left alone, and why."""
 
     def __init__(self, store: Store, clock: Clock, ended: Callable[[Record], None],
-                 disputed: Callable[[Record, str], None]) -> None:
+                 barred: Callable[[Record, str], None]) -> None:
         self._store = store
         self._clock = clock
-        self._ended, self._disputed = ended, disputed
+        self._ended, self._barred = ended, barred
         self._windows: dict[str, Window] = {}
 
     def open(self, record: Record, seconds: float) -> str:
@@ -90,6 +90,12 @@ class Joining:
             self._ended(record)
             record.session, record.address, record.api_port = None, None, 0
             self._store.mark(record)
+
+    def bar(self, record: Record, why: str) -> None:
+        """Closes a node's window, ends its session, and leaves it alone until a person has looked."""
+        self.close(record)
+        self.end(record)
+        self._barred(record, why)
 
     def claim(self, record: Record, claim: Claim) -> Session:
         """The new session that a token is good for, until it is spent. Raises Refused with the reason, and records it.
@@ -133,9 +139,7 @@ class Joining:
         return Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
 
     def _dispute(self, record: Record, why: Dispute, claim: Claim) -> Refused:
-        self.close(record)
-        self.end(record)
         text = f"two machines claim to be {record.name}: {why.value} (from {claim.address}, MAC {claim.mac[:40] or 'not said'})"
         self._store.event(record, events.JOIN_DISPUTED, text, data={"address": claim.address, "mac": claim.mac[:40]})
-        self._disputed(record, text)
+        self.bar(record, text)
         return Refused(f"cannot join {record.name}: {why.value}", hint="a person has to look: see the head's events")

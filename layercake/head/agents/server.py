@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import itertools
 import json
 import logging
@@ -20,7 +21,6 @@ import minos.events
 from imageapi.store.store import ImageStore
 from layercake.base.text import parse_json
 from layercake.head import events
-from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.document import desired
 from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Claim, Joining, NoJoin
@@ -28,9 +28,10 @@ from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
 from layercake.head.hosting.budget import Budget
 from layercake.head.hosting.table import Table
+from layercake.head.pki import Authority, name_of
 from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
-from layercake.head.state.store import Record, Session, Store
+from layercake.head.state.store import Record, Session, Store, Trust
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
@@ -52,7 +53,7 @@ class NodeApi:
 
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
-        images: ImageStore, images_url: str, certificates: NodeCertificates, table: Table, boots: BootSets,
+        images: ImageStore, images_url: str, authority: Authority, table: Table, boots: BootSets,
     ) -> None:
         self._boots = boots
         self._table = table
@@ -63,7 +64,7 @@ class NodeApi:
         self._sync = sync
         self._settings = settings
         self._images = images
-        self._certificates = certificates
+        self._authority = authority
         self._budget = Budget(self._left_out, at_once=_MAX_EVENTS)
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
@@ -74,6 +75,7 @@ class NodeApi:
         return [
             web.post("/node/v1/join", _guarded(self._join)),
             web.get("/node/v1/desired", _guarded(self._desired)),
+            web.get("/node/v1/trust", _guarded(self._trust)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
             web.get("/node/v1/agent/{name}", _guarded(self._agent)),
             web.post("/node/v1/events", _guarded(self._events)),
@@ -117,7 +119,7 @@ class NodeApi:
                                   data={"address": request.remote})
                 raise Refused(f"cannot join: {NoJoin.NO_NODE.value}")
             said = Claim(str(claim["token"]), str(claim["boot_id"]), str(claim["mac"]), request.remote or "")
-            session = self._joining.claim(record, said)
+            session = dataclasses.replace(self._joining.claim(record, said), mutual=body.get("mutual") is True)
             draft.after(partial(self._joining.spend, record))
             draft.after(partial(self._sync.forget, record))
             draft.change(record, partial(_begin_session, session, boot, agent))
@@ -129,13 +131,14 @@ class NodeApi:
             "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
             "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
             "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
-            "tls": self._certificates.issue(record.node.id, session.number),
+            "tls": self._authority.issue(record.node.id, session.number), "certificate": 1, "mutual": session.mutual,
             "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
         return desired(record, self._images_url, self._requests.get(record.node.id, {}), self._images.attachment,
-                       self._boots.order(record.boots))
+                       self._boots.order(record.boots),
+                       {"authorities": self._authority.mark, "certificate": record.trust.certificate})
 
     def _authenticate(self, request: web.Request) -> Record:
         header = request.headers.get("Authorization", "")
@@ -144,13 +147,22 @@ class NodeApi:
             record = self._store.find(node_text(node))
             if record is not None and record.session is not None and record.session.number == number:
                 check_bearer(header, record.session.key)
-                return record
+                if not record.session.mutual or name_of(record.node.id, number) in _names(request):
+                    return record
         except WireError as error:
             log.debug("an unusable bearer from %s: %s", request.remote, error)
         raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
 
     async def _desired(self, request: web.Request) -> web.Response:
         return _json(self._document(self._authenticate(request)))
+
+    async def _trust(self, request: web.Request) -> web.Response:
+        """The authorities that the node shall trust, and its next certificate."""
+        record = self._authenticate(request)
+        return web.json_response({
+            "authorities": self._authority.trusted.read_text(), "certificate": record.trust.certificate,
+            "tls": self._authority.issue(record.node.id, record.session.number if record.session else 0),
+        }, headers={"Cache-Control": "no-store"})
 
     async def _secret(self, request: web.Request) -> web.Response:
         """A key that an image of this node's needs, and no other."""
@@ -218,8 +230,15 @@ class NodeApi:
 def _begin_session(session: Session, boot: str, agent: str, record: Record) -> None:
     """The node has been booted: what was heard of it before counts no more."""
     record.boots = replace(record.boots, runs=boot, agent_runs=agent)
+    record.trust = Trust(at=session.joined)
     record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
     record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
+
+
+def _names(request: web.Request) -> list[str]:
+    """The names in the certificate that a client has shown, which was checked."""
+    shown = request.transport.get_extra_info("peercert") if request.transport is not None else None
+    return [name for kind, name in (shown or {}).get("subjectAltName", ()) if kind == "DNS"]
 
 
 def _json(value: Any) -> web.Response:

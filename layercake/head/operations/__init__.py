@@ -9,6 +9,7 @@ from layercake.head.head import Head
 from layercake.head.operations.boots import BootSets
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.guard import Care
+from layercake.head.operations.head import AuthorityChanges
 from layercake.head.operations.images import Images
 from layercake.head.operations.inventory import InventoryChanges
 from layercake.head.operations.nodes import Nodes
@@ -29,3 +30,4 @@ class Operations:
         self.care = Care(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)
         self.boots = BootSets(head, self.nodes)
+        self.authority = AuthorityChanges(head, self.nodes)

@@ -32,7 +32,7 @@ from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
 from layercake.head.state.health import Health
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
-from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Session, Store, WantedImage
+from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Session, Store, Trust, WantedImage
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.kraken.variables import Layout
@@ -45,8 +45,8 @@ _PACKED: Mapping[str, Any] = {"state": 0, "goal": (0, 0), "assumed": 0}
 
 def _pack(record: Record) -> Callable[[], str]:
     """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
-    session, machine, node, values, care, boots = (
-        record.session, record.machine, record.node, record.values(), record.care, record.boots)
+    session, machine, node, values, care, boots, trust = (
+        record.session, record.machine, record.node, record.values(), record.care, record.boots, record.trust)
     sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
     applied, staged, numbers = record.applied, record.staged, {
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
@@ -58,9 +58,10 @@ def _pack(record: Record) -> Callable[[], str]:
             "node": node.to_record(), "machine": _by_name(machine), "was": values, **numbers,
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
             "applied": applied, "care": msgspec.to_builtins(care), "boots": msgspec.to_builtins(boots),
+            "trust": msgspec.to_builtins(trust),
             "session": session and {
                 "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
-                "joined": session.joined, "layout": session.layout and session.layout.to_wire(),
+                "joined": session.joined, "mutual": session.mutual, "layout": session.layout and session.layout.to_wire(),
             },
         })
 
@@ -79,14 +80,14 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     images = [msgspec.convert(data.get(k, ()), tuple[WantedImage, ...]) for k in ("wanted", "running", "stage")]
     s = data["session"]
     session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"],
-                      _layout(json.dumps(s["layout"])) if s.get("layout") else None) if s else None
+                      _layout(json.dumps(s["layout"])) if s.get("layout") else None, s.get("mutual", False)) if s else None
     record = Record(
         row, node, table.planner_for(node), NodeState.from_record({**_PACKED, **data["machine"]}),
         wanted=images[0], running=images[1], stage=images[2], applied=tuple(data.get("applied", node.images)),
         staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
-        boots=msgspec.convert(data.get("boots", {}), Boots),
+        boots=msgspec.convert(data.get("boots", {}), Boots), trust=msgspec.convert(data.get("trust", {}), Trust),
         care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),
     )
     return record, data["was"]

@@ -52,13 +52,25 @@ class Event(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Session:
     """The bond with a joined node. The key never leaves the head but in the answer to the join. `layout` is how the node packs its
-    variables, for as long as it is up: that of its join. A head that is started with other modules has another. None: the same."""
+    variables, for as long as it is up: that of its join. A head that is started with other modules has another. None: the same.
+    `mutual`: the node shows a certificate of this session with each request, and the head one to the node."""
 
     number: int
     key: bytes = field(repr=False)
     boot_id: str
     joined: float
     layout: Layout | None = field(compare=False, repr=False, default=None)
+    mutual: bool = False
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """The certificates of a session: the number of the one that the node shall have and when that was said (by the head's clock),
+    and what the node last told: the one that it has, and the mark of the authorities that it trusts."""
+
+    certificate: int = 1
+    at: float = 0.0
+    has: int = 0
+    authorities: str = ""
 
 
 class WantedImage(msgspec.Struct, frozen=True):
@@ -79,8 +91,8 @@ class Record:
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
     it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
     its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what
-    the guard minds of it, `boots` which kernel, minOS and agent it has and shall have. `applied` names the images that an
-    inventory gave it: others than the node's are those of `image roll` since.
+    the guard minds of it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have. `applied` names
+    the images that an inventory gave it: others than the node's are those of `image roll` since.
     """
 
     row: int
@@ -102,6 +114,7 @@ class Record:
     care: Care = field(default_factory=Care)
     boots: Boots = field(default_factory=Boots)
     session: Session | None = None
+    trust: Trust = field(default_factory=Trust)
     last_seen: float | None = None
     address: tuple[str, int] | None = None
     changed_at: float = 0.0

@@ -30,5 +30,5 @@ def head_status(head: Head) -> dict[str, Any]:
             "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED],
         },
         "database": head.database.health.view(head.store), "services": services, "sync": dict(head.sync.counters),
-        "guard": head.guard.view(),
+        "guard": head.guard.view(), "certificates": [age._asdict() for age in head.authority.ages()],
     }

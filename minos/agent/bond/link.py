@@ -17,7 +17,8 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Un
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.wire import bearer
 from minos.agent.bond.outbox import Outbox
-from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.bond.trust import outdated, taken, to_head
+from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session, parse_join
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 10.0
@@ -43,13 +44,20 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewed:
+    """The session goes on with another certificate."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Something to print on the console."""
 
     text: str
 
 
-Message = Joined | Pulled | Trouble
+Message = Joined | Pulled | Renewed | Trouble
 
 
 class Link:
@@ -62,11 +70,11 @@ class Link:
         self._post = post
         self._jitter = jitter
         self._changed = threading.Condition()
-        self._pull = self._hurry = self._sending = self._draining = self._urgent = False
+        self._pull = self._hurry = self._sending = self._draining = self._urgent = self._outdated = False
         self._answers: list[tuple[int, dict[str, Any]]] = []
         self._outbox = Outbox(self._wake, now)
         self._authorization = ""
-        self._connection = Connection(parse_url(config.head), tls_context(config.authority))
+        self._connection = Connection(parse_url(config.head), to_head(config, session))
 
     def start(self) -> None:
         """Starts the thread."""
@@ -143,15 +151,22 @@ class Link:
     def _join(self) -> None:
         config = self._config
         claim = {"node": config.node, "token": config.token, "boot_id": config.boot_id, "mac": config.mac,
-                 "version": config.version, "boot": config.boot, "agent": config.agent}
+                 "version": config.version, "boot": config.boot, "agent": config.agent, "mutual": True}
         answer = self._call("POST", "/node/v1/join", claim)
-        self._session = parse_join(answer)
         self._authorization = ""
-        self._post(Joined(self._session, answer["desired"]))
+        session = parse_join(answer)
+        self._post(Joined(session, answer["desired"]))
+        self._go_on(session)
+
+    def _go_on(self, session: Session) -> None:
+        """From now on the head is spoken to with the certificate of this session, and the authorities of now are trusted."""
+        self._connection.close()
+        self._connection = Connection(parse_url(self._config.head), to_head(self._config, session))
+        self._session = session
 
     def _wait_for_work(self) -> None:
         with self._changed:
-            while not (self._pull or self._answers or len(self._outbox)):
+            while not (self._pull or self._outdated or self._answers or len(self._outbox)):
                 self._changed.wait()
             # Events come in bursts, in the middle of a roll: one request for all, a little later, off its critical path.
             self._changed.wait_for(lambda: self._pull or self._draining or self._urgent or bool(self._answers), EVENT_DELAY)
@@ -161,10 +176,17 @@ class Link:
         if self._pull:
             self._pull = False
             try:
-                self._post(Pulled(self._call("GET", "/node/v1/desired")))
+                document = self._call("GET", "/node/v1/desired")
             except BaseException:
                 self._pull = True
                 raise
+            self._post(Pulled(document))
+            self._outdated = self._session is not None and outdated(self._config, self._session, document)
+        if self._outdated and self._session is not None:
+            session = taken(self._config, self._session, self._call("GET", "/node/v1/trust"))
+            self._post(Renewed(session))
+            self._go_on(session)
+            self._outdated = False
         self._tell()
         while self._answers:
             number, body = self._answers[0]

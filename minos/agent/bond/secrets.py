@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.bond.trust import to_head
+from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, SessionFile
 
 
@@ -28,7 +28,7 @@ class Secrets:
         if session is None:
             raise Unreachable(f"cannot get secret {name}: this node has not joined")
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
-        connection = Connection(parse_url(config.head), tls_context(Path(config.authority)))
+        connection = Connection(parse_url(config.head), to_head(config, session))
         try:
             status, answer = connection.request("GET", f"/node/v1/secrets/{name}", headers)
         finally:

@@ -14,6 +14,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 
@@ -95,9 +96,11 @@ def parse_request(data: bytes) -> Request:
 class Server:
     """Listens on all addresses until it is closed. `port` 0 takes any; `self.port` is the one it got."""
 
-    def __init__(self, context: ssl.SSLContext, allowed: Callable[[str], bool], handle: Handle, port: int) -> None:
-        self._context = context
-        self._allowed = allowed
+    def __init__(self, context: ssl.SSLContext, allowed: Callable[[str], bool], handle: Handle, port: int,
+                 known: Callable[[Mapping[str, Any] | None], bool] = lambda certificate: True) -> None:
+        self.context = context
+        """May be replaced: connections from then on have the new one."""
+        self._allowed, self._known = allowed, known
         self._handle = handle
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self._listener = _listen(port)
@@ -125,7 +128,7 @@ class Server:
         try:
             client.settimeout(PATIENCE)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._context.wrap_socket(client, server_side=True) as link:
+            with self.context.wrap_socket(client, server_side=True) as link:
                 self._exchange(link)
         except (OSError, ssl.SSLError):
             return  # there is nobody to answer: the client left, or does not speak TLS
@@ -163,7 +166,7 @@ class Server:
             data += part
         head, _, body = data.partition(b"\r\n\r\n")
         request = parse_request(head)
-        if not self._allowed(request.headers.get("authorization", "")):
+        if not self._allowed(request.headers.get("authorization", "")) or not self._known(link.getpeercert()):
             raise BadRequest(401, "only the head is served")
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT:
