@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from layercake import __version__
-from layercake.api.route import Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.views.head import head_status
 from layercake.moduleapi.module import Role
@@ -17,6 +17,6 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def status(request: web.Request, body: None) -> Any:
-        return {"version": __version__, **head_status(ops.head)}
+        return {"version": __version__, **head_status(ops.head, request[CALLER].bound)}
 
-    return (Route("GET", "/v1/status", Role.VIEWER, "How the head and its modules are", status),)
+    return (Route("GET", "/v1/status", Role.VIEWER, Reach.SHOWN, "How the head and its modules are", status),)

@@ -24,6 +24,7 @@ COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
     "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
     "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "backup": "head", "restore": "head",
+    "token": "tokens", "audit": "audit",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 

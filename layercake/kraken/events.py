@@ -38,7 +38,8 @@ class Bearing(enum.Enum):
 class EventKind:
     """One kind of event. `name` is a dotted word ("boot.nbp-sent"); `meaning` is one sentence for the reference.
 
-    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them.
+    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them. The text of a
+    `private` one may quote a command line, a program's output or where a BMC is; so may that of each warning and error.
     """
 
     name: str
@@ -46,6 +47,7 @@ class EventKind:
     meaning: str
     bearing: Bearing = Bearing.NONE
     urgent: bool = False
+    private: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

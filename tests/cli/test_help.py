@@ -18,7 +18,7 @@ def test_help_names_tokens_variables_data_and_the_description_of_the_api(run: Ru
     assert "[env var: LAYERCAKE_TOKEN_FILE]" in " ".join(said.split())
 
 
-@pytest.mark.parametrize("command", ["init", "serve", "backup", "restore"])
+@pytest.mark.parametrize("command", ["init", "serve", "backup", "restore", "token", "audit"])
 def test_the_data_directory_says_its_variable(run: Run, command: str) -> None:
     assert "LAYERCAKE_DATA" in run(command, "--help").out
 
@@ -28,5 +28,5 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
     start = lines.index("Commands:") + 1
     shown = {line.split()[0]: line.split()[1:] for line in lines[start:lines.index("", start)]}
     assert list(shown) == ["init", "serve", "status", "plan", "apply", "node", "image", "roll", "power", "calls", "call", "events",
-                           "graph", "new", "freeze", "thaw", "outage", "boot", "backup", "restore"]
+                           "graph", "new", "freeze", "thaw", "outage", "boot", "backup", "restore", "token", "audit"]
     assert all(shown.values())

@@ -17,6 +17,7 @@ from imageapi.node.imageset.imageset import ImageSet
 from layercake.api import auth
 from layercake.api.server import Api
 from layercake.head import pki
+from layercake.head.access.tokens import blake2b
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.views.events import event_view
 from layercake.kraken.errors import Unreachable
@@ -81,7 +82,7 @@ async def test_what_cannot_be_run_is_recorded_too(world: World, client: TestClie
 
 
 async def test_operators_only(world: World, client: TestClient[Any, Any]) -> None:
-    (world.directory / auth.FILE_NAME).write_text(json.dumps({auth._digest("look"): "viewer", auth._digest("work"): "operator"}))
+    (world.directory / auth.FILE_NAME).write_text(json.dumps({blake2b("look"): "viewer", blake2b("work"): "operator"}))
     app = Api(world.head)._app(local=False)
     async with TestClient(TestServer(app)) as other:
         for token, status in (("look", 403), ("none", 401), ("work", 200)):

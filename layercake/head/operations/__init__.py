@@ -14,6 +14,7 @@ from layercake.head.operations.inventory import InventoryChanges
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.power import Power
 from layercake.head.operations.rolls import RollRequests
+from layercake.head.operations.tokens import TokenChanges
 
 
 class Operations:
@@ -29,3 +30,4 @@ class Operations:
         self.care = Care(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)
         self.boots = BootSets(head, self.nodes)
+        self.tokens = TokenChanges(head)
