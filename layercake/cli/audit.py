@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +38,7 @@ def audit(app: App, since: str, file: Path | None) -> Answer:
 def _export(app: App, start: int, file: Path) -> Answer:
     count = 0
     try:
-        with file.open("x") as lines:
-            file.chmod(0o600)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as lines:
             for record in _records(app, start):
                 lines.write(json.dumps(record) + "\n")
                 count += 1

@@ -39,7 +39,8 @@ Environment:
   LAYERCAKE_PASSPHRASE  what backups are encrypted with, if no --passphrase-file is given
 
 \b
-Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem.
+Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem;
+`layercake token create` makes others.
 The REST API describes itself at /v1/openapi.json.
 """
 

@@ -18,7 +18,7 @@ def test_help_names_tokens_variables_data_and_the_description_of_the_api(run: Ru
     assert "[env var: LAYERCAKE_TOKEN_FILE]" in " ".join(said.split())
 
 
-@pytest.mark.parametrize("command", ["init", "serve", "backup", "restore", "token", "audit"])
+@pytest.mark.parametrize("command", ["init", "serve", "backup", "restore"])
 def test_the_data_directory_says_its_variable(run: Run, command: str) -> None:
     assert "LAYERCAKE_DATA" in run(command, "--help").out
 
