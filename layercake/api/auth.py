@@ -15,6 +15,7 @@ from aiohttp import web
 
 from layercake.base.files import write_atomic
 from layercake.head.access.caller import Caller, printable
+from layercake.head.access.people import People
 from layercake.head.access.tokens import Tokens, blake2b
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError, Refused
@@ -40,11 +41,14 @@ def create(directory: Path) -> Path:
     return directory / "admin.token"
 
 
-def by_token(request: web.Request, tokens: Tokens) -> Caller:
-    """Who a request comes from, by its Authorization header. Raises NotKnown."""
+async def by_token(request: web.Request, tokens: Tokens, people: People) -> Caller:
+    """Who a request comes from, by its Authorization header: a token of ours, or of the site's identity provider. Raises NotKnown,
+    and what People.find raises."""
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    text = text.strip()
-    found = tokens.find(text) if scheme.lower() == "bearer" and 0 < len(text) <= _TOKEN else None
+    text = text.strip() if scheme.lower() == "bearer" else ""
+    if people.knows(text) and (person := await people.find(text, request.remote or "", _program(request))) is not None:
+        return person
+    found = tokens.find(text) if 0 < len(text) <= _TOKEN else None
     if found is None:
         raise NotKnown("cannot serve this: it needs a token that is valid", hint="Authorization: Bearer TOKEN")
     return Caller(found.name, "token", found.rank, found.groups, found.exec, request.remote or "", _program(request), found.id,

@@ -91,7 +91,8 @@ class Api:
     def _guard(self, local: bool, route: Route) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
             try:
-                caller = auth.by_peer(request, self._head.settings) if local else auth.by_token(request, self._head.tokens)
+                caller = (auth.by_peer(request, self._head.settings) if local else
+                          await auth.by_token(request, self._head.tokens, self._head.people))
                 return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
             except LayercakeError as error:
                 return _error(request, error)

@@ -20,6 +20,7 @@ from layercake.base.clock import Clock, steady_clock
 from layercake.head import boots, events, modules
 from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
+from layercake.head.access.people import People
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.client import NodeLink
 from layercake.head.agents.joining import Joining
@@ -90,6 +91,7 @@ class Head:
                        self.services.set_health)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)
+        self.people = People(settings.oidc, self.clock, self.store.wall)
         self.audit = Audit(self.database, self.store, self.clock, settings.audit.days)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.head import modules
+from layercake.head.access.people import OidcSettings
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.hosting.declared import SiteModule
 from layercake.inventory import structs
@@ -73,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket_group: Annotated[str, Meta(description="A group of this machine whose members may use it too; empty for none.")] = ""
     socket_role: Annotated[Literal["viewer", "operator"], Meta(description="The role that they have.")] = "viewer"
     audit: Annotated[AuditSettings, Meta(description="The audit log: who changed what.")] = AuditSettings()
+    oidc: Annotated[OidcSettings, Meta(description="People by OpenID Connect.")] = OidcSettings()
     sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
     slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
     guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
