@@ -28,7 +28,7 @@ ERROR = 500
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A record. `at` is seconds since the epoch; `kind` how `by` is known, "token" or "local"; `scope` the groups, null for the
+    """A record. `at` is seconds since the epoch; `kind` how `by` is known (Caller); `scope` the groups, null for the
     whole site. `request` is method and path, `asked` what came with it; of a mapping in it the keys only, and of a long text its
     length and SHA-256, so that no secret stays here. `status` is the HTTP status of the answer, 0 when it was cut off, null when
     nobody knows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from layercake.base.text import clean
 from layercake.head.state.store import Record, Store
@@ -27,12 +28,12 @@ def said_by(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `kind` is how it is known: by its token, or as a user of this machine by the socket. `groups` are those of the
-    inventory that it is bound to, None for all of the site. `exec`: the right to run commands on nodes, which no role has.
-    `address` and `program` are where it asks from and with what, as far as it says so. `token` is the token's id."""
+    """Who asks. `kind` is how it is known: by its token, as a user of this machine by the socket, or by the site's provider.
+    `groups` are those of the inventory that it is bound to, None for the whole site. `exec`: the right to run commands on nodes,
+    which no role has. `address` and `program` are where it asks from and with what, as far as it says so. `token` is its id."""
 
     name: str
-    kind: str
+    kind: Literal["token", "local", "oidc"]
     role: Role
     groups: tuple[str, ...] | None = None
     exec: bool = False

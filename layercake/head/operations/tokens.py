@@ -33,7 +33,7 @@ class TokenChanges:
         if may_exec and not caller.exec:
             raise Refused(f"cannot create token {name[:80]}: {caller.name} does not have the right exec itself",
                           hint="root on the head has it")
-        if caller.expires is not None and (expires is None or expires > caller.expires):
+        if caller.kind == "token" and caller.expires is not None and (expires is None or expires > caller.expires):
             raise Refused(f"cannot create token {name[:80]}: it would hold longer than {caller.name} does", hint="say --expires")
         async with self._head.desire.draft(revises=False) as draft:
             return self._head.tokens.make(draft, name, role, None if groups is None else tuple(sorted(set(groups))),
