@@ -200,6 +200,8 @@ BAD: dict[str, Make] = {
     "an odd time": lambda p: p.token(exp=float("nan")), "times as words": lambda p: p.token(nbf="x"),
     "a logout token": lambda p: p.token(head={"typ": "logout+jwt"}),
     "a logout token without a type": lambda p: p.token(events={"http://schemas.openid.net/event/backchannel-logout": {}}),
+    "a header without a bottom": lambda p: base64.urlsafe_b64encode(b"[" * 5001).decode() + ".e30.AA",
+    "a header that is a list": lambda p: base64.urlsafe_b64encode(b"[ ]").decode() + ".e30.AA",
     "no JSON": lambda p: "a.b.c", "odd words": lambda p: "ä.²." + "\udcff",
 }
 
