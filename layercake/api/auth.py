@@ -16,12 +16,11 @@ from aiohttp import web
 from layercake.base.files import write_atomic
 from layercake.head.access.caller import Caller, printable
 from layercake.head.access.people import People
-from layercake.head.access.tokens import Tokens, blake2b
+from layercake.head.access.tokens import FILE_NAME, Tokens, blake2b
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
 
-FILE_NAME = "tokens.json"
 SO_PEERGROUPS = 59
 """Linux 4.13: the supplementary groups of the process at the other end."""
 _MOST_GROUPS = 256

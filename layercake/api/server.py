@@ -47,7 +47,6 @@ class Api:
         self._head = head
         self._routes = routes(Operations(head))
         self._gate = Gate(head, _status)
-        head.tokens.adopt(head.data_dir / auth.FILE_NAME, head.store.documents)
         self._document = json.dumps(document(self._routes))
         self._runners: list[web.AppRunner] = []
 

@@ -166,6 +166,7 @@ class Head:
                 self.engine.post(record, Held(grace))
         self.boots.load(self.database.documents("boot/").get(boots.DOCUMENT, b"").decode())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
+        self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 

@@ -9,10 +9,13 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
-from layercake.api.auth import FILE_NAME, create
+from layercake.api.auth import create
+from layercake.api.server import Api
 from layercake.head import events
-from layercake.head.access.tokens import MOST, blake2b
+from layercake.head.access.tokens import FILE_NAME, MOST, blake2b
+from layercake.head.head import Head
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.access.conftest import OWN
 from tests.support.api import served, token
@@ -116,13 +119,13 @@ async def test_the_tokens_of_the_file_go_on_and_can_be_revoked_for_good(world: W
     path = world.directory / FILE_NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), blake2b("look"): "viewer", blake2b("see"): "viewer"}))
     for round_ in range(2):
+        await world.restart()
         async with served(world.head, local=False) as api:
             assert [(t.name, t.role, t.groups, t.exec, t.expires) for t in world.head.tokens.all()] == [
                 ("admin", "admin", None, True, None), ("viewer", "viewer", None, False, None),
                 ("viewer-2", "viewer", None, False, None)]
             assert await status(api, {"Authorization": f"Bearer {text}"}, "/v1/tokens") == 200, round_
             assert await status(api, {"Authorization": "Bearer look"}) == 200
-        await world.restart()
     async with served(world.head, local=False) as api:
         await world.ops.tokens.revoke("viewer")
         assert await status(api, {"Authorization": "Bearer look"}) == 401
@@ -141,6 +144,24 @@ async def test_a_file_that_cannot_be_read_is_named(world: World, text: str) -> N
 
 async def test_the_file_is_in_the_database_after_the_next_flush(world: World) -> None:
     create(world.directory)
-    async with served(world.head, local=False):
-        await world.head.database.flush(world.head.store)
+    await world.restart()
+    await world.head.database.flush(world.head.store)
     assert b'"admin"' in on_disk(world.directory, "SELECT data FROM documents WHERE key = 'access/tokens'")[0][0]
+
+
+async def test_the_file_takes_nothing_away_however_the_parts_are_put_together(world: World) -> None:
+    """`serve` makes the API before the head has read its database."""
+    create(world.directory)
+    await world.restart()
+    ours = await token(world.head, "ours", "viewer")
+    await world.ops.tokens.revoke("admin")
+    await world.head.database.flush(world.head.store)
+    await world.close_head()
+    world.head = Head(world.directory, world.settings, world.clock)
+    app = Api(world.head)._app(local=False)
+    world.open()
+    await world.head.database.flush(world.head.store)
+    async with TestClient(TestServer(app)) as api:
+        assert await status(api, ours) == 200
+    assert [t.name for t in world.head.tokens.all()] == ["ours"]
+    assert b"admin" not in on_disk(world.directory, "SELECT data FROM documents WHERE key = 'access/tokens'")[0][0]

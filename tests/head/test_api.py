@@ -16,7 +16,7 @@ from layercake.api.server import Api
 from layercake.head import events
 from layercake.head.access.tokens import Tokens
 from layercake.moduleapi.module import Role
-from tests.support.api import served
+from tests.support.api import adopt, served
 from tests.support.world import INVENTORY, World
 
 
@@ -26,6 +26,7 @@ def open_api(world: World, *, local: bool) -> AbstractAsyncContextManager[Any]:
 
 async def test_defect_6_the_network_door_needs_a_token(world: World) -> None:
     token = create(world.directory).read_text().strip()
+    adopt(world.head)
     async with open_api(world, local=False) as client:
         assert (await client.get("/v1/nodes")).status == 401
         assert (await client.get("/v1/nodes", headers={"Authorization": "Bearer nonsense"})).status == 401
@@ -39,6 +40,7 @@ async def test_a_role_that_is_too_low_is_refused(world: World) -> None:
     path = create(world.directory)
     tokens = world.directory / "tokens.json"
     tokens.write_text(tokens.read_text().replace("admin", "viewer"))
+    adopt(world.head)
     headers = {"Authorization": f"Bearer {path.read_text().strip()}"}
     async with open_api(world, local=False) as client:
         assert (await client.get("/v1/nodes", headers=headers)).status == 200

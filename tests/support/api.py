@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.api.server import Api
+from layercake.head.access.tokens import FILE_NAME
 from layercake.head.head import Head
 from layercake.moduleapi.module import Role
 
@@ -37,6 +38,11 @@ async def served(head: Head, *, local: bool) -> AsyncIterator[Any]:
     finally:
         await runner.cleanup()
         shutil.rmtree(folder)
+
+
+def adopt(head: Head) -> None:
+    """Takes tokens.json in, as a start of the head does."""
+    head.tokens.adopt(head.data_dir / FILE_NAME, head.store.documents)
 
 
 async def token(head: Head, name: str, role: str, *groups: str, may_exec: bool = False,

@@ -24,6 +24,7 @@ from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.module import Role
 
 log = logging.getLogger("layercake.tokens")
+FILE_NAME = "tokens.json"
 DOCUMENTS = "access/"
 _DOCUMENT = "access/tokens"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
