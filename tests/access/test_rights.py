@@ -11,6 +11,7 @@ import pytest
 
 from docs.generator.interfaces import routes
 from layercake.api.route import Reach, Route
+from layercake.head import events
 from layercake.moduleapi.module import Role
 from tests.access.conftest import OTHER, OTHER_ROLL, OWN, OWN_ROLL, RACK
 from tests.support.api import served, token
@@ -173,3 +174,20 @@ async def test_what_a_bound_viewer_is_shown_names_no_other_node(world: World, ap
         async with api.get(path, headers=everything) as answer:
             shown += OTHER in await answer.text()
     assert shown >= 4, "there is something to hide"
+
+
+async def test_a_bound_viewer_counts_and_follows_its_own_nodes_alone(world: World, api: Any) -> None:
+    bound = await token(world.head, "bound", "viewer", "physics")
+    async with api.get("/v1/status", headers=bound) as answer:
+        assert (await answer.json())["nodes"]["total"] == 1
+    async with api.get("/v1/events", params={"node": OTHER}, headers=bound) as answer:
+        assert (await answer.json())["events"] == []
+    async with api.ws_connect("/v1/events/ws", headers=bound) as mine:
+        for name in (OTHER, OWN):
+            world.head.store.event(world.node(name), events.SYNC_ATTACHED, f"{name} speaks")
+        world.head.store.event(None, events.HEAD_STARTED, f"{OTHER} and others")
+        world.head.store.event(world.node(OWN), events.SYNC_ATTACHED, "the last one")
+        text = ""
+        while "the last one" not in text:
+            text += (await mine.receive(timeout=60)).data
+        assert f"{OWN} speaks" in text and OTHER not in text
