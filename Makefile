@@ -29,12 +29,13 @@ $(VENV)/.python: pyproject.toml $(VENV)/.apt
 	@$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-# The libraries of the example module in Node.js. Debian's npm is not wanted beside another that is there already.
-NPM := examples/modules/thermal-node
-$(VENV)/.npm: $(NPM)/package-lock.json $(VENV)/.python
+# The libraries of the example module in Node.js, and the OpenID provider of the tests. Debian's npm is not wanted beside another that is
+# there already.
+NPM := examples/modules/thermal-node tests/access/provider
+$(VENV)/.npm: $(NPM:%=%/package-lock.json) $(VENV)/.python
 	@command -v npm >/dev/null || { $(APT) update && $(APT) install -y --no-install-recommends nodejs npm >/dev/null; }
-	@for wait in 5 20 0; do npm ci --prefix $(NPM) --no-audit --no-fund --ignore-scripts --silent && break; \
-	[ $$wait != 0 ] || exit 1; sleep $$wait; done
+	@for place in $(NPM); do for wait in 5 20 0; do npm ci --prefix $$place --no-audit --no-fund --ignore-scripts --silent && break; \
+	[ $$wait != 0 ] || exit 1; sleep $$wait; done; done
 	@touch $@
 
 install: $(VENV)/.python

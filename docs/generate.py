@@ -12,7 +12,7 @@ from pathlib import Path
 from docs.generator.commands import cli_page
 from docs.generator.engine import events_page, graph_picture, variables_page
 from docs.generator.files import config_page, container_page, inventory_page
-from docs.generator.interfaces import module_api_page, modules_page, rest_page
+from docs.generator.interfaces import module_api_page, modules_page, rest_page, rights_page
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -22,6 +22,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "inventory.md": inventory_page,
     "container.md": container_page,
     "rest.md": rest_page,
+    "rights.md": rights_page,
     "modules.md": modules_page,
     "module-api.md": module_api_page,
     "events.md": events_page,

@@ -12,6 +12,7 @@ import msgspec
 from layercake.api import auth
 from layercake.head import pki
 from layercake.head import settings as head_settings
+from layercake.head.access import tokens
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError
 from minos.build import BuildOptions, sets
@@ -58,7 +59,7 @@ def initialise(
     if not (data_dir / "pki" / "server.pem").exists():
         pki.create(data_dir / "pki", settings.address)
         echo(f"certificate authority: {data_dir / 'pki' / 'ca.pem'}")
-    if not (data_dir / auth.FILE_NAME).exists():
+    if not (data_dir / tokens.FILE_NAME).exists():
         echo(f"admin token for the network API: {auth.create(data_dir)}")
     if boot:
         build_boot(data_dir, cache, echo)

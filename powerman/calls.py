@@ -30,7 +30,7 @@ async def sensors(service: PowerService, request: NodeRequest) -> list[Sensor]:
         return await bmc.ask(bmc.driver.sensors)
 
 
-@call("power.log", role=Role.VIEWER, answer=list[LogEntry])
+@call("power.log", role=Role.OPERATOR, answer=list[LogEntry])
 async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
     """The BMC's event log, oldest first."""
     async with service.asking(request.node) as bmc:

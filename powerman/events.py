@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layercake.kraken.events import EventKind, Severity
 
-STATE = EventKind("power.state", Severity.INFO, "The BMC says another power state than was known.")
+STATE = EventKind("power.state", Severity.INFO, "The BMC says another power state than was known.", private=True)
 UNREACHABLE = EventKind("power.unreachable", Severity.WARNING,
     "The BMC does not answer, or refuses the login; it is left alone for a while.")
 RECOVERED = EventKind("power.recovered", Severity.INFO, "The BMC answers again.")

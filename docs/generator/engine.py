@@ -23,12 +23,14 @@ _MUTATION = ("Mutation", "Changes", "Conditions", "Carried out by", "Timeout, th
 def events_page() -> str:
     """Every kind of event."""
     parts = ["What is in the history of nodes and of the head: `layercake events`, `layercake node show`. Filter by the beginning "
-             "of a kind, as `layercake events --kind boot`.\n"]
+             "of a kind, as `layercake events --kind boot`. Of warnings, errors and private kinds viewers are told the "
+             "meaning alone.\n"]
     told = {e.name for m in modules.built_in() for e in m.events}
     others = [e for e in modules.standard().events.values() if e.name not in told]
     sections = [*((f"Module {m.name}", m.events) for m in modules.built_in()), *([("Others", others)] if others else [])]
     for title, kinds in sections:
-        rows = [(code(e.name), e.severity.value, plain(e.meaning), _NOTES[e.bearing]) for e in sorted(kinds, key=lambda e: e.name)]
+        rows = [(code(e.name), e.severity.value, plain(e.meaning), _NOTES[e.bearing] + ("Private." if e.private else ""))
+                for e in sorted(kinds, key=lambda e: e.name)]
         parts += [f"## {title}\n", table(("Kind", "Severity", "Meaning", "Also"), rows)]
     return page("Events", *parts)
 

@@ -15,10 +15,10 @@ import msgspec
 from docs.generator.markdown import code, page, plain, table
 from docs.generator.structs import type_name
 from layercake.api.openapi import document
-from layercake.api.route import Route
+from layercake.api.route import Reach, Route
 from layercake.api.table import routes as all_routes
 from layercake.head import modules
-from layercake.moduleapi.module import Module
+from layercake.moduleapi.module import Module, Role
 from layercake.moduleapi.service import Link, Service
 
 PROTO = Path(__file__).parents[2] / "layercake" / "moduleapi" / "module.proto"
@@ -32,22 +32,50 @@ def routes() -> tuple[Route, ...]:
 def rest_page() -> str:
     """REST, from the OpenAPI document."""
     api = document(routes())
-    rows = [_route(method, path, operation) for path, methods in api["paths"].items() for method, operation in methods.items()]
+    known = {(r.method.lower(), r.path): r for r in routes()}
+    rows = [_route(known[method, path], operation)
+            for path, methods in api["paths"].items() for method, operation in methods.items()]
     parts = ["The same as JSON: `GET /v1/openapi.json`. Events: the WebSocket `/v1/events/ws`. How to use it: "
-             "[talk to the API](../howto/talk-to-the-api.md).\n", table(("Route", "Does", "Role", "Query", "Body"), rows)]
+             "[talk to the API](../howto/talk-to-the-api.md). Who may use which: [rights](rights.md).\n",
+             table(("Route", "Does", "Role", "Query", "Body"), rows)]
     for name, schema in sorted(api["components"]["schemas"].items()):
         parts += [f"## {name}\n", plain(schema.get("description", "")) + "\n",
                   table(("Field", "Type", "Default"), [_property(k, v, schema) for k, v in schema.get("properties", {}).items()])]
     return page("REST", *parts)
 
 
-def _route(method: str, path: str, operation: Mapping[str, Any]) -> tuple[str, ...]:
-    query = ", ".join(code(p["name"]) for p in operation["parameters"] if p["in"] == "query")
-    role = operation["description"].removeprefix("Needs the role ").removesuffix(".")
+def _route(route: Route, operation: Mapping[str, Any]) -> tuple[str, ...]:
+    query = ", ".join(map(code, route.query))
+    role = route.role.name.lower() + (", exec" if route.exec else "")
     name = ""
     if "requestBody" in operation:
         name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    return code(f"{method.upper()} {path}"), plain(operation["summary"]), role, query, f"[{name}](#{name.lower()})" if name else ""
+    body = f"[{name}](#{name.lower()})" if name else ""
+    return code(f"{route.method} {route.path}"), plain(operation["summary"]), role, query, body
+
+
+_RIGHTS = """\
+Made from the routes. `tests/access` tries each of them with every role and scope on a running head.
+
+Bound: a token of some groups. "yes": all of it. "its nodes": of its own nodes; others are refused, and what is shown is cut.
+Recorded: in the audit log, before it is done. [Who may do what](../howto/who-may-do-what.md) has the words.
+"""
+
+
+def rights_page() -> str:
+    """Who may use which route: route x role x scope."""
+    headings = ("Route", *(f"{role.name.lower()}{bound}" for role in Role for bound in ("", ", bound")), "Right", "Recorded")
+    rows = [(code(f"{r.method} {r.path}"), *(_may(r, role, bound) for role in Role for bound in (False, True)),
+             "exec" if r.exec else "", "yes" if r.changes else "") for r in routes()]
+    reaches = [(plain(reach.value), ", ".join(code(f"{r.method} {r.path}") for r in routes() if r.reach is reach))
+               for reach in Reach]
+    return page("Rights", _RIGHTS, table(headings, rows), "## What a scope is held to\n", table(("About", "Routes"), reaches))
+
+
+def _may(route: Route, role: Role, bound: bool) -> str:
+    if role < route.role or (bound and route.reach is Reach.SITE):
+        return ""
+    return "its nodes" if bound and route.reach is not Reach.NONE else "yes"
 
 
 def _property(key: str, value: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:

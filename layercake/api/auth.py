@@ -1,49 +1,123 @@
-"""Who may do what. On the Unix socket: its owner, as admin. On the network: bearer tokens, each with a role."""
+"""Who is at the door: on the Unix socket, what the kernel says of the other side; on the network, a bearer token."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import grp
 import json
+import os
+import pwd
 import secrets
+import socket
+import struct
 from pathlib import Path
 
+from aiohttp import web
+
 from layercake.base.files import write_atomic
-from layercake.kraken.errors import InputError
+from layercake.head.access.caller import Caller, printable
+from layercake.head.access.people import People
+from layercake.head.access.tokens import FILE_NAME, Tokens, blake2b
+from layercake.head.settings import Settings
+from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
 
-FILE_NAME = "tokens.json"
+SO_PEERGROUPS = 59
+"""Linux 4.13: the supplementary groups of the process at the other end."""
+_MOST_GROUPS = 256
+_PROGRAM, _TOKEN = 120, 512
 
 
-def _digest(token: str) -> str:
-    return hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).hexdigest()
-
-
-class Tokens:
-    """The API tokens; only their digests are kept."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            data = json.loads(path.read_text())
-            self._roles = {digest: Role[name.upper()] for digest, name in data.items()}
-        except FileNotFoundError:
-            self._roles = {}
-        except (ValueError, KeyError) as error:
-            raise InputError(f"cannot read {path}: {error}", hint="it maps token digests to viewer, operator or admin") from None
-
-    def role(self, header: str) -> Role | None:
-        """The role of an Authorization header, None if it has none. Takes the same time whatever the token."""
-        scheme, _, token = header.partition(" ")
-        given, found = _digest(token.strip()), None
-        for digest, role in self._roles.items():
-            if hmac.compare_digest(digest, given):
-                found = role
-        return found if scheme.lower() == "bearer" else None
+class NotKnown(Refused):
+    """Nobody knows who asks."""
 
 
 def create(directory: Path) -> Path:
-    """Makes an admin token: its digest goes to tokens.json, the token to admin.token (0600), whose path is returned."""
+    """Makes an admin token: its digest goes to tokens.json, which the head reads when it starts, the token to admin.token (0600),
+    whose path is returned."""
     token = secrets.token_urlsafe(32)
-    for name, text in ((FILE_NAME, json.dumps({_digest(token): "admin"})), ("admin.token", token + "\n")):
+    for name, text in ((FILE_NAME, json.dumps({blake2b(token): "admin"})), ("admin.token", token + "\n")):
         write_atomic(directory / name, text)
     return directory / "admin.token"
+
+
+async def by_token(request: web.Request, tokens: Tokens, people: People) -> Caller:
+    """Who a request comes from, by its Authorization header: a token of ours, or of the site's identity provider. Raises NotKnown,
+    and what People.find raises."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    text = text.strip() if scheme.lower() == "bearer" else ""
+    if people.knows(text) and (person := await people.find(text, request.remote or "", _program(request))) is not None:
+        return person
+    found = tokens.find(text) if 0 < len(text) <= _TOKEN else None
+    if found is None:
+        raise NotKnown("cannot serve this: it needs a token that is valid", hint="Authorization: Bearer TOKEN")
+    return Caller(found.name, "token", found.rank, found.groups, found.exec, request.remote or "", _program(request), found.id,
+                  found.expires)
+
+
+def _program(request: web.Request) -> str:
+    return printable(request.headers.get("User-Agent", ""), _PROGRAM)
+
+
+# -- the socket of this machine
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The Unix socket, open to root and the head's user, or to the group of the settings too. Raises InputError and OSError."""
+    path, group = Path(settings.socket), settings.socket_group
+    owner = group_id(group) if group else None
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(0o711)  # who may use the socket has to get there
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(made.fileno(), 0o600)  # before it has a name: whatever the umask, nobody else gets in meanwhile
+        made.bind(str(path))
+        if owner is not None:
+            os.chown(path, -1, owner)
+            path.chmod(0o660)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def group_id(name: str) -> int:
+    """The number of a group of this machine. Raises InputError."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise InputError(f"cannot open the socket to group {name!r}: this machine has no such group",
+                         hint="`groupadd` makes one; socket_group in config.yaml names it") from None
+
+
+def by_peer(request: web.Request, settings: Settings) -> Caller:
+    """Who a request comes from, by the credentials of the process that opened the connection (unix(7), SO_PEERCRED): root and the
+    head's own user are admin, members of the group of the settings have its role. Raises Refused."""
+    found = request.transport.get_extra_info("socket") if request.transport is not None else None
+    if found is None or found.family != socket.AF_UNIX:
+        raise NotKnown("cannot serve this: nobody knows who is at the other end")
+    pid, uid, gid = struct.unpack("3i", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    name, place = _user(uid), f"this machine, process {pid}"
+    if uid in (0, os.geteuid()):
+        return Caller(name, "local", Role.ADMIN, None, True, address=place, program=_program(request))
+    if settings.socket_group and group_id(settings.socket_group) in (gid, *_groups(found)):
+        return Caller(name, "local", Role[settings.socket_role.upper()], address=place, program=_program(request))
+    raise Refused(f"cannot serve {name}: the socket is for root" + (f" and group {settings.socket_group}" if settings.socket_group
+                  else ""), hint="use --url with a token, or see socket_group in config.yaml")
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _groups(found: socket.socket) -> tuple[int, ...]:
+    """The supplementary groups of the other side; none if there are more than anybody has."""
+    try:
+        data = found.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4 * _MOST_GROUPS)
+    except OSError:
+        return ()
+    return struct.unpack(f"{len(data) // 4}I", data)

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.rolls import RollStart, ask_of
-from layercake.api.route import Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.views.boots import boots_view
 from layercake.head.views.rolls import roll_view
@@ -32,22 +32,26 @@ class BootRoll(RollStart, forbid_unknown_fields=True):
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
     async def show(request: web.Request, body: None) -> Any:
-        return {"sets": boots_view(ops.boots.all())}
+        sets = boots_view(ops.boots.all())
+        for found in sets:
+            found |= {users: request[CALLER].only(ops.head.store, found[users]) for users in ("boot", "run", "agents")}
+        return {"sets": sets}
 
     async def default(request: web.Request, body: BootDefault) -> Any:
-        return {"default": body.name, "nodes": await ops.boots.choose(body.name, body.by)}
+        return {"default": body.name, "nodes": await ops.boots.choose(body.name, request[CALLER].by(body.by))}
 
     async def remove(request: web.Request, body: None) -> Any:
         await ops.boots.remove(request.match_info["name"])
         return {"removed": request.match_info["name"]}
 
     async def roll(request: web.Request, body: BootRoll) -> Any:
-        begun = await ops.boots.roll(body.range, ask_of(body), agent_only=body.agent_only)
+        begun = await ops.boots.roll(body.range, ask_of(request, body), agent_only=body.agent_only)
         return {"roll": roll_view(begun, ops.head.store, "none")}
 
     return (
-        Route("GET", "/v1/boot", Role.VIEWER, "The boot sets, newest first, and who uses them", show),
-        Route("POST", "/v1/boot/default", Role.OPERATOR, "Choose what all other nodes boot", default, BootDefault),
-        Route("POST", "/v1/boot/roll", Role.OPERATOR, "Roll nodes to a boot set, or their agents in place", roll, BootRoll),
-        Route("DELETE", "/v1/boot/{name}", Role.OPERATOR, "Delete a boot set that nobody needs", remove),
+        Route("GET", "/v1/boot", Role.VIEWER, Reach.SHOWN, "The boot sets, newest first, and who uses them", show),
+        Route("POST", "/v1/boot/default", Role.OPERATOR, Reach.SITE, "Choose what all other nodes boot", default, BootDefault),
+        Route("POST", "/v1/boot/roll", Role.OPERATOR, Reach.RANGE, "Roll nodes to a boot set, or their agents in place", roll,
+              BootRoll),
+        Route("DELETE", "/v1/boot/{name}", Role.OPERATOR, Reach.SITE, "Delete a boot set that nobody needs", remove),
     )

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import ROLE, Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
-from layercake.kraken.errors import Refused
 from layercake.moduleapi.module import Role
 
 
@@ -27,12 +26,16 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"calls": ops.calls.views()}
 
     async def ask(request: web.Request, body: CallRequest) -> Any:
-        call = ops.calls.find(request.match_info["name"])
-        if request[ROLE] < call.role:
-            raise Refused(f"cannot call {call.name}: it needs the role {call.role.name.lower()}")
-        return {"answers": await ops.calls.ask(call.name, body.range, body.params)}
+        answers = await ops.calls.ask(request.match_info["name"], body.range, body.params)
+        if request[CALLER].looks_only:
+            answers = [a if a["ok"] else {**a, "error": "cannot be answered", "hint": "an operator is told why"} for a in answers]
+        return {"answers": answers}
+
+    def role(request: web.Request) -> Role:
+        return ops.calls.find(request.match_info["name"]).role
 
     return (
-        Route("GET", "/v1/calls", Role.VIEWER, "What modules can be asked", every),
-        Route("POST", "/v1/calls/{name}", Role.VIEWER, "Ask a module; each call has a role of its own", ask, CallRequest),
+        Route("GET", "/v1/calls", Role.VIEWER, Reach.NONE, "What modules can be asked", every),
+        Route("POST", "/v1/calls/{name}", Role.VIEWER, Reach.RANGE, "Ask a module; each call has a role of its own", ask,
+              CallRequest, role_of=role),
     )

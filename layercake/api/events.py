@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from aiohttp import WSMsgType, web
 
-from layercake.api.route import Route, number
+from layercake.api.route import CALLER, Reach, Route, number
+from layercake.head.access.caller import Caller
 from layercake.head.operations import Operations
 from layercake.head.state.store import Event, Store
-from layercake.head.views.events import event_view
+from layercake.head.views.events import View, event_view, meanings
 from layercake.moduleapi.module import Role
 
 BATCH_S = 0.05
@@ -24,26 +25,33 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
     store = ops.head.store
 
+    def view(caller: Caller) -> View:
+        return meanings(ops.head.table.events) if caller.looks_only else event_view
+
     async def past(request: web.Request, body: None) -> Any:
         since, limit = number(request, "since", 0), min(number(request, "limit", 200), 5000)
-        node, kind = request.query.get("node", ""), request.query.get("kind", "")
+        node, kind, caller = request.query.get("node", ""), request.query.get("kind", ""), request[CALLER]
         told = store.alarms if request.query.get("security") else heapq.merge(store.events, store.alarms, key=lambda e: e.id)
-        found = [e for e in told if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)]
-        return {"events": [event_view(e) for e in found[-limit:]]}
+        found = [e for e in told if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)
+                 and caller.sees_name(store, e.node)]
+        show = view(caller)
+        return {"events": [show(e) for e in found[-limit:]]}
 
     async def stream(request: web.Request, body: None) -> Any:
-        return await follow(request, store)
+        return await follow(request, store, view(request[CALLER]))
 
     return (
-        Route("GET", "/v1/events", Role.VIEWER, "Events, oldest first", past,
+        Route("GET", "/v1/events", Role.VIEWER, Reach.SHOWN, "Events, oldest first", past,
               query=("since", "node", "kind", "limit", "security")),
-        Route("GET", "/v1/events/ws", Role.VIEWER, "Events as they happen, by WebSocket", stream,
-              query=("node", "kind", "security")),
+        Route("GET", "/v1/events/ws", Role.VIEWER, Reach.SHOWN, "Events as they happen, by WebSocket", stream,
+              query=("node", "kind", "security"), stream=True),
     )
 
 
-async def follow(request: web.Request, store: Store) -> web.StreamResponse:
-    """Sends events in batches, filtered by node, by kind and by whether they are of security, until the client leaves."""
+async def follow(request: web.Request, store: Store, show: View) -> web.StreamResponse:
+    """Sends events in batches, filtered by node, by kind, by whether they are of security, and by what the caller sees, until the
+    client leaves."""
+    caller = request[CALLER]
     node, kind, security = (request.query.get(name, "") for name in ("node", "kind", "security"))
     socket = web.WebSocketResponse(heartbeat=20.0)
     await socket.prepare(request)
@@ -51,13 +59,13 @@ async def follow(request: web.Request, store: Store) -> web.StreamResponse:
     arrived = asyncio.Event()
 
     def listener(event: Event) -> None:
-        if (not node or event.node == node) and event.kind.startswith(kind) and (event.security or not security) and (
-                len(pending) <= _BACKLOG):
+        wanted = (not node or event.node == node) and event.kind.startswith(kind) and (event.security or not security)
+        if wanted and len(pending) <= _BACKLOG and caller.sees_name(store, event.node):
             pending.append(event)
             arrived.set()
 
     stop = store.listen(listener)
-    sender = asyncio.create_task(_send_batches(socket, pending, arrived))
+    sender = asyncio.create_task(_send_batches(socket, pending, arrived, show))
     try:
         async for message in socket:
             if message.type is WSMsgType.ERROR:
@@ -70,7 +78,7 @@ async def follow(request: web.Request, store: Store) -> web.StreamResponse:
     return socket
 
 
-async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event) -> None:
+async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event, show: View) -> None:
     while not socket.closed:
         await arrived.wait()
         await asyncio.sleep(BATCH_S)
@@ -80,6 +88,6 @@ async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arr
             return
         batch, pending[:] = list(pending), []
         try:
-            await socket.send_str(msgspec.json.encode({"events": [event_view(e) for e in batch]}).decode())
+            await socket.send_str(msgspec.json.encode({"events": [show(e) for e in batch]}).decode())
         except ConnectionError:
             return

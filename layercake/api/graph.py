@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from layercake.api.route import Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.kraken.draw import svg
 from layercake.kraken.errors import InputError
@@ -19,6 +19,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     async def draw(request: web.Request, body: None) -> Any:
         form, name = request.query.get("format", "dot"), request.query.get("node", "")
+        if name and not request[CALLER].sees_name(ops.head.store, name):
+            raise request[CALLER].refusal(f"draw {name[:80]!r}", "it is none of the nodes")
         record = ops.head.store.named(name) if name else None
         planner = record.planner if record else ops.head.table.default_planner
         machine = record.machine if record else None
@@ -28,4 +30,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
             return web.Response(text=svg(planner, machine), content_type="image/svg+xml")
         raise InputError(f"cannot draw the graph as {form!r}: the formats are dot and svg")
 
-    return (Route("GET", "/v1/graph", Role.VIEWER, "The state graph, with a node's path", draw, query=("format", "node")),)
+    return (Route("GET", "/v1/graph", Role.VIEWER, Reach.SHOWN, "The state graph, with a node's path", draw,
+                  query=("format", "node")),)

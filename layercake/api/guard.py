@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import ROLE, Route
+from layercake.api.route import CALLER, RANGE, Reach, Route
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
 
@@ -53,10 +53,10 @@ class OutageRequest(msgspec.Struct, forbid_unknown_fields=True):
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
     def who(request: web.Request, said: str) -> str:
-        return said or f"{request[ROLE].name.lower()} at {request.remote or 'this machine'}"
+        return request[CALLER].by(said)
 
     async def show(request: web.Request, body: None) -> Any:
-        return ops.head.guard.view()
+        return ops.head.guard.view(request[CALLER].bound)
 
     async def freeze(request: web.Request, body: FreezeRequest) -> Any:
         return {"nodes": await ops.care.freeze(body.range, body.reason, who(request, body.by))}
@@ -65,7 +65,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"nodes": await ops.care.thaw(body.range, who(request, body.by))}
 
     async def maintenances(request: web.Request, body: None) -> Any:
-        return {"maintenances": ops.care.maintenances(request.query.get("range", ""))}
+        return {"maintenances": ops.care.maintenances(request[RANGE])}
 
     async def begin(request: web.Request, body: MaintenanceRequest) -> Any:
         return {"nodes": await ops.care.begin(body.range, body.reason, who(request, body.by), body.seconds)}
@@ -83,15 +83,16 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         await ops.care.end_outage(body.domain, who(request, body.by))
         return {"domain": body.domain}
 
-    view, operate = Role.VIEWER, Role.OPERATOR
+    view, operate, nodes = Role.VIEWER, Role.OPERATOR, Reach.RANGE
     return (
-        Route("GET", "/v1/guard", view, "Freezes, outages, and how much waits", show),
-        Route("POST", "/v1/guard/freeze", operate, "Freeze nodes or the site", freeze, FreezeRequest),
-        Route("POST", "/v1/guard/thaw", operate, "End a freeze", thaw, ThawRequest),
-        Route("POST", "/v1/guard/outage", operate, "End an outage: what is silent is treated", end_outage, OutageRequest),
-        Route("GET", "/v1/maintenance", view, "Maintenances, under way and over", maintenances, query=("range",)),
-        Route("POST", "/v1/maintenance/begin", operate, "Begin the maintenance of nodes", begin, MaintenanceRequest),
-        Route("POST", "/v1/maintenance/end", operate, "End the maintenance of nodes", end, CareRequest),
-        Route("POST", "/v1/nodes/take", operate, "Take over machines that were found running", take, CareRequest),
-        Route("POST", "/v1/nodes/remedy", operate, "Let silent nodes be started anew", release, CareRequest),
+        Route("GET", "/v1/guard", view, Reach.SHOWN, "Freezes, outages, and how much waits", show),
+        Route("POST", "/v1/guard/freeze", operate, nodes, "Freeze nodes or the site", freeze, FreezeRequest),
+        Route("POST", "/v1/guard/thaw", operate, nodes, "End a freeze", thaw, ThawRequest),
+        Route("POST", "/v1/guard/outage", operate, Reach.SITE, "End an outage: what is silent is treated", end_outage,
+              OutageRequest),
+        Route("GET", "/v1/maintenance", view, nodes, "Maintenances, under way and over", maintenances, query=("range",)),
+        Route("POST", "/v1/maintenance/begin", operate, nodes, "Begin the maintenance of nodes", begin, MaintenanceRequest),
+        Route("POST", "/v1/maintenance/end", operate, nodes, "End the maintenance of nodes", end, CareRequest),
+        Route("POST", "/v1/nodes/take", operate, nodes, "Take over machines that were found running", take, CareRequest),
+        Route("POST", "/v1/nodes/remedy", operate, nodes, "Let silent nodes be started anew", release, CareRequest),
     )

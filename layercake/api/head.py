@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from layercake import __version__
-from layercake.api.route import Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.views.head import head_status
 from layercake.moduleapi.module import Role
@@ -32,25 +32,28 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def status(request: web.Request, body: None) -> Any:
-        return {"version": __version__, **head_status(ops.head)}
+        return {"version": __version__, **head_status(ops.head, request[CALLER].bound)}
 
     async def show(request: web.Request, body: None) -> Any:
-        return ops.authority.view()
+        caller, found = request[CALLER], ops.authority.view()
+        return found | {"nodes": caller.only(ops.head.store, found["nodes"])}
 
     async def rotate(request: web.Request, body: AuthorityRequest) -> Any:
-        return await ops.authority.rotate(body.by)
+        return await ops.authority.rotate(request[CALLER].by(body.by))
 
     async def finish(request: web.Request, body: AuthorityRequest) -> Any:
-        return await ops.authority.finish(body.by, body.force)
+        return await ops.authority.finish(request[CALLER].by(body.by), body.force)
 
     async def revoke(request: web.Request, body: RevokeRequest) -> Any:
-        return {"nodes": await ops.authority.revoke(body.range, body.by)}
+        return {"nodes": await ops.authority.revoke(body.range, request[CALLER].by(body.by))}
 
     return (
-        Route("GET", "/v1/status", Role.VIEWER, "How the head and its modules are", status),
-        Route("GET", "/v1/authority", Role.VIEWER, "The head's certificates, and who does not know the next authority", show),
-        Route("POST", "/v1/authority/rotate", Role.ADMIN, "Begin to replace the authority", rotate, AuthorityRequest),
-        Route("POST", "/v1/authority/finish", Role.ADMIN, "End the replacement of the authority", finish, AuthorityRequest),
-        Route("POST", "/v1/nodes/revoke", Role.ADMIN, "End the sessions of nodes; they are left alone until cleared", revoke,
-              RevokeRequest),
+        Route("GET", "/v1/status", Role.VIEWER, Reach.SHOWN, "How the head and its modules are", status),
+        Route("GET", "/v1/authority", Role.VIEWER, Reach.SHOWN, "The head's certificates, and who does not know the next authority",
+              show),
+        Route("POST", "/v1/authority/rotate", Role.ADMIN, Reach.SITE, "Begin to replace the authority", rotate, AuthorityRequest),
+        Route("POST", "/v1/authority/finish", Role.ADMIN, Reach.SITE, "End the replacement of the authority", finish,
+              AuthorityRequest),
+        Route("POST", "/v1/nodes/revoke", Role.ADMIN, Reach.RANGE, "End the sessions of nodes; they are left alone until cleared",
+              revoke, RevokeRequest),
     )

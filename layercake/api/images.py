@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.views.images import image_view
 from layercake.moduleapi.module import Role
@@ -60,37 +60,47 @@ class ImageRoutes:
     def table(self) -> tuple[Route, ...]:
         """The routes."""
         view, operate, admin = Role.VIEWER, Role.OPERATOR, Role.ADMIN
+        site, shown = Reach.SITE, Reach.SHOWN
         return (
-            Route("GET", "/v1/images", view, "The image store", self._images),
-            Route("POST", "/v1/images", admin, "Add an image from a file on the head", self._add, ImageRequest),
-            Route("DELETE", "/v1/images/{name}", admin, "Remove an image that no node wants", self._remove),
-            Route("POST", "/v1/images/roll", operate, "Move nodes to an image, many in batches", self._roll, RollRequest),
-            Route("GET", "/v1/images/diff", view, "How two images differ: packages, files", self._diff, query=("a", "b")),
-            Route("GET", "/v1/images/{name}/history", view, "What a name points to and pointed to, newest first", self._history),
-            Route("DELETE", "/v1/contents/unused", operate, "Delete contents that no name, node or roll needs", self._prune),
+            Route("GET", "/v1/images", view, shown, "The image store", self._images),
+            Route("POST", "/v1/images", admin, site, "Add an image from a file on the head", self._add, ImageRequest),
+            Route("DELETE", "/v1/images/{name}", admin, site, "Remove an image that no node wants", self._remove),
+            Route("POST", "/v1/images/roll", operate, Reach.RANGE, "Move nodes to an image, many in batches", self._roll,
+                  RollRequest),
+            Route("GET", "/v1/images/diff", view, Reach.NONE, "How two images differ: packages, files", self._diff,
+                  query=("a", "b")),
+            Route("GET", "/v1/images/{name}/history", view, shown, "What a name points to and pointed to, newest first",
+                  self._history),
+            Route("DELETE", "/v1/contents/unused", operate, site, "Delete contents that no name, node or roll needs", self._prune),
         )
 
     async def _images(self, request: web.Request, body: None) -> Any:
-        return {"images": [image_view(i, self._ops.images.users(i)) for i in self._ops.head.images.list()]}
+        caller, store = request[CALLER], self._ops.head.store
+        return {"images": [image_view(i, caller.only(store, self._ops.images.users(i)), brief=caller.looks_only)
+                           for i in self._ops.head.images.list()]}
 
     async def _add(self, request: web.Request, body: ImageRequest) -> Any:
-        image = await self._ops.images.add(Path(body.path), body.name, body.container())
+        image = await self._ops.images.add(Path(body.path), body.name, body.container(), request[CALLER].by())
         return {"image": image_view(image, self._ops.images.users(image))}
 
     async def _remove(self, request: web.Request, body: None) -> Any:
-        await self._ops.images.remove(request.match_info["name"])
+        await self._ops.images.remove(request.match_info["name"], request[CALLER].by())
         return {}
 
     async def _roll(self, request: web.Request, body: RollRequest) -> Any:
+        who = request[CALLER].by(body.by)
         if body.at_once:
-            return {**await self._ops.rolls.at_once(body.range, body.image, body.replace), "rolls": []}
-        return await self._ops.rolls.change(body.range, body.image, body.replace, by=body.by)
+            return {**await self._ops.rolls.at_once(body.range, body.image, body.replace, who), "rolls": []}
+        return await self._ops.rolls.change(body.range, body.image, body.replace, by=who)
 
     async def _diff(self, request: web.Request, body: None) -> Any:
         return await self._ops.images.difference(request.query.get("a", ""), request.query.get("b", ""))
 
     async def _prune(self, request: web.Request, body: None) -> Any:
-        return {"deleted": await self._ops.images.prune()}
+        return {"deleted": await self._ops.images.prune(request[CALLER].by())}
 
     async def _history(self, request: web.Request, body: None) -> Any:
-        return self._ops.images.history(request.match_info["name"])
+        found = self._ops.images.history(request.match_info["name"])
+        for version in found["versions"]:
+            version["used_by"] = request[CALLER].only(self._ops.head.store, version["used_by"])
+        return found

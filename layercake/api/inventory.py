@@ -7,10 +7,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import Route
+from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.operations.inventory import Consent
 from layercake.moduleapi.module import Role
+
+_OPEN = frozenset({"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs"})
+"""The fields whose values a viewer is shown: those of every node, and none of a module's."""
 
 
 class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,13 +43,18 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def plan(request: web.Request, body: InventoryText) -> Any:
-        return await ops.inventory.plan(body.yaml, body.file)
+        found = await ops.inventory.plan(body.yaml, body.file)
+        if request[CALLER].looks_only:
+            found["changes"] = [{**c, "fields": {k: v if k in _OPEN else [None, None] for k, v in c["fields"].items()}}
+                                for c in found["changes"]]
+        return found
 
     async def apply(request: web.Request, body: ApplyRequest) -> Any:
-        consent = Consent(body.take_back, body.at_once, body.by)
+        consent = Consent(body.take_back, body.at_once, request[CALLER].by(body.by))
         return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove, consent)
 
     return (
-        Route("POST", "/v1/inventory/plan", Role.VIEWER, "What applying an inventory would do", plan, InventoryText),
-        Route("POST", "/v1/inventory/apply", Role.ADMIN, "Make an inventory the desired state", apply, ApplyRequest),
+        Route("POST", "/v1/inventory/plan", Role.VIEWER, Reach.SITE, "What applying an inventory would do", plan, InventoryText),
+        Route("POST", "/v1/inventory/apply", Role.ADMIN, Reach.SITE, "Make an inventory the desired state", apply,
+              ApplyRequest),
     )

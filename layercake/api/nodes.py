@@ -10,9 +10,11 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import ROLE, Route, number
+from layercake.api.route import CALLER, RANGE, Reach, Route, number
+from layercake.head.access.caller import Caller
 from layercake.head.operations import Operations
-from layercake.head.views.events import event_view
+from layercake.head.state.store import Record
+from layercake.head.views.events import event_view, meanings
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view
 from layercake.moduleapi.module import Role
@@ -59,36 +61,42 @@ class NodeRoutes:
 
     def table(self) -> tuple[Route, ...]:
         """The routes."""
-        view, operate = Role.VIEWER, Role.OPERATOR
+        view, operate, nodes, node = Role.VIEWER, Role.OPERATOR, Reach.RANGE, Reach.NODE
         return (
-            Route("GET", "/v1/nodes", view, "Nodes, all or by range", self._nodes, query=("range",)),
-            Route("GET", "/v1/nodes/{name}", view, "One node and its history", self._node),
-            Route("GET", "/v1/nodes/{name}/explain", view, "Where a node is, what blocks it, what was tried", self._explain),
-            Route("GET", "/v1/nodes/{name}/logs", operate, "A container's log", self._logs, query=("container", "lines")),
-            Route("GET", "/v1/nodes/{name}/follow", operate, "A container's log, as it grows", self._follow,
-                  query=("container", "lines")),
-            Route("POST", "/v1/nodes/{name}/exec", operate, "Run a command on a node or in a container", self._exec, ExecRequest),
-            Route("POST", "/v1/nodes/clear", operate, "Take nodes out of quarantine", self._clear, RangeRequest),
-            Route("POST", "/v1/nodes/state", operate, "Want nodes up or off", self._state, StateRequest),
+            Route("GET", "/v1/nodes", view, nodes, "Nodes, all or by range", self._nodes, query=("range",)),
+            Route("GET", "/v1/nodes/{name}", view, node, "One node and its history", self._node),
+            Route("GET", "/v1/nodes/{name}/explain", view, node, "Where a node is, what blocks it, what was tried", self._explain),
+            Route("GET", "/v1/nodes/{name}/logs", operate, node, "A container's log", self._logs, query=("container", "lines")),
+            Route("GET", "/v1/nodes/{name}/follow", operate, node, "A container's log, as it grows", self._follow,
+                  query=("container", "lines"), stream=True),
+            Route("POST", "/v1/nodes/{name}/exec", operate, node, "Run a command on a node or in a container", self._exec,
+                  ExecRequest, exec=True, stream=True),
+            Route("POST", "/v1/nodes/clear", operate, nodes, "Take nodes out of quarantine", self._clear, RangeRequest),
+            Route("POST", "/v1/nodes/state", operate, nodes, "Want nodes up or off", self._state, StateRequest),
         )
 
     async def _nodes(self, request: web.Request, body: None) -> Any:
-        wanted, store = request.query.get("range", ""), self._head.store
+        wanted, store, caller = request[RANGE], self._head.store, request[CALLER]
         records = self._ops.nodes.select(wanted) if wanted else [store.named(n) for n in store.names]
         found = []
-        for count, record in enumerate(records, 1):
-            found.append(node_view(record, self._head.clock(), self._head.table, self._head.guard.why(record)))
+        for count, record in enumerate(filter(caller.sees, records), 1):
+            found.append(self._view(record, caller))
             if count % AT_ONCE == 0:
                 await asyncio.sleep(0)  # thousands of nodes must not keep everybody else waiting
         return {"nodes": found, "variables": [v.name for v in self._head.table.variables]}
 
     async def _node(self, request: web.Request, body: None) -> Any:
-        record = self._head.store.named(request.match_info["name"])
-        view = node_view(record, self._head.clock(), self._head.table, self._head.guard.why(record))
-        return {"node": view, "history": [event_view(e) for e in record.history]}
+        record, caller = self._head.store.named(request.match_info["name"]), request[CALLER]
+        show = meanings(self._head.table.events) if caller.looks_only else event_view
+        return {"node": self._view(record, caller), "history": [show(e) for e in record.history]}
+
+    def _view(self, record: Record, caller: Caller) -> dict[str, Any]:
+        why = self._head.guard.why(record)
+        return node_view(record, self._head.clock(), self._head.table, why, brief=caller.looks_only)
 
     async def _explain(self, request: web.Request, body: None) -> Any:
-        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock(), self._head.guard)
+        brief = meanings(self._head.table.events) if request[CALLER].looks_only else None
+        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock(), self._head.guard, brief)
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:
@@ -103,14 +111,14 @@ class NodeRoutes:
         return response
 
     async def _exec(self, request: web.Request, body: ExecRequest) -> Any:
-        who = f"{request[ROLE].name.lower()} at {request.remote}" if request.remote else "this machine's administrator"
-        async with self._ops.nodes.execute(request.match_info["name"], body.command, body.container, body.timeout_s, who) as pieces:
+        who, name = str(request[CALLER]), request.match_info["name"]
+        async with self._ops.nodes.execute(name, body.command, body.container, body.timeout_s, who) as pieces:
             response = await _send(request, "application/x-ndjson", pieces)
         await response.write_eof()  # after the end is in the node's history
         return response
 
     async def _clear(self, request: web.Request, body: RangeRequest) -> Any:
-        return {"nodes": await self._ops.nodes.clear(body.range)}
+        return {"nodes": await self._ops.nodes.clear(body.range, request[CALLER].by())}
 
     async def _state(self, request: web.Request, body: StateRequest) -> Any:
-        return {"nodes": await self._ops.nodes.set_state(body.range, body.state, body.force)}
+        return {"nodes": await self._ops.nodes.set_state(body.range, body.state, body.force, request[CALLER].by())}

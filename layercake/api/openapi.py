@@ -19,13 +19,19 @@ _ERROR = {
 }
 
 
+def needs(route: Route) -> str:
+    """What a caller must have for a route, in words."""
+    right = " and the right exec" if route.exec else ""
+    return f"Needs the role {route.role.name.lower()}{right}. Bound to groups: {route.reach.value}."
+
+
 def _operation(route: Route) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", route.path)
     parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names]
     parameters += [{"name": n, "in": "query", "schema": {"type": "string"}} for n in route.query]
     failure = {"description": "an error", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     operation: dict[str, Any] = {
-        "summary": route.summary, "description": f"Needs the role {route.role.name.lower()}.", "parameters": parameters,
+        "summary": route.summary, "description": needs(route), "parameters": parameters,
         "responses": {
             "200": {"description": "done", "content": {"application/json": {"schema": {"type": "object"}}}},
             "400": failure, "401": failure, "403": failure, "404": failure, "422": failure, "502": failure,

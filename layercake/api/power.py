@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import Route
+from layercake.api.route import CALLER, RANGE, Reach, Route
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
 
@@ -24,16 +24,20 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def status(request: web.Request, body: None) -> Any:
-        return {"power": await ops.power.status(request.query.get("range", ""))}
+        rows = await ops.power.status(request[RANGE])
+        if request[CALLER].looks_only:
+            rows = [{**r, "driver": None, "address": None, "error": r["error"] and "cannot be asked"} for r in rows]
+        return {"power": rows}
 
     async def change(request: web.Request, body: PowerRequest) -> Any:
+        who = request[CALLER].by()
         if body.action == "cycle":
-            names = await ops.power.cycle(body.range, body.force)
+            names = await ops.power.cycle(body.range, body.force, who)
         else:
-            names = await ops.nodes.set_state(body.range, "up" if body.action == "on" else "off", body.force)
+            names = await ops.nodes.set_state(body.range, "up" if body.action == "on" else "off", body.force, who)
         return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
 
     return (
-        Route("GET", "/v1/power", Role.VIEWER, "What the BMCs say now", status, query=("range",)),
-        Route("POST", "/v1/power", Role.OPERATOR, "Power on, off or cycle", change, PowerRequest),
+        Route("GET", "/v1/power", Role.VIEWER, Reach.RANGE, "What the BMCs say now", status, query=("range",)),
+        Route("POST", "/v1/power", Role.OPERATOR, Reach.RANGE, "Power on, off or cycle", change, PowerRequest),
     )

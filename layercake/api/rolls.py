@@ -7,11 +7,13 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import Route, number
+from layercake.api.route import CALLER, Reach, Route, number, roll_number
+from layercake.head.access.caller import Caller
 from layercake.head.operations import Operations
-from layercake.head.operations.rolls import Ask, said_by
+from layercake.head.operations.rolls import Ask
+from layercake.head.rolls.facts import Roll
 from layercake.head.views.rolls import SHOWS, roll_view
-from layercake.kraken.errors import InputError, NotFound
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 
@@ -43,10 +45,10 @@ class RollOrder(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
-def ask_of(body: RollStart) -> Ask:
+def ask_of(request: web.Request, body: RollStart) -> Ask:
     """What a request asks for."""
     return Ask(body.image, body.replace, body.batch, body.max_unavailable, body.canary, body.health_timeout_s, body.on_failure,
-               body.on_stage_failure, tuple(body.stages), body.by)
+               body.on_stage_failure, tuple(body.stages), request[CALLER].by(body.by))
 
 
 class RollRoutes:
@@ -58,29 +60,38 @@ class RollRoutes:
 
     def table(self) -> tuple[Route, ...]:
         """All routes of rolls."""
-        view, operate, order = Role.VIEWER, Role.OPERATOR, RollOrder
+        view, operate, order, of = Role.VIEWER, Role.OPERATOR, RollOrder, Reach.ROLL
         begin = RollStart
         return (
-            Route("POST", "/v1/rolls", operate, "Roll nodes to an image, in batches with gates", self._start, begin),
-            Route("GET", "/v1/rolls", view, "The rolls, newest first, without their nodes", self._list, query=("limit",)),
-            Route("GET", "/v1/rolls/{id}", view, "A roll, its nodes: all, open (not done) or none", self._show, query=("nodes",)),
-            Route("POST", "/v1/rolls/{id}/pause", operate, "Begin no further switch", self._pause, order),
-            Route("POST", "/v1/rolls/{id}/resume", operate, "Go on with a paused roll", self._resume, order),
-            Route("POST", "/v1/rolls/{id}/abort", operate, "End a roll; nodes that have switched stay", self._abort, order),
+            Route("POST", "/v1/rolls", operate, Reach.RANGE, "Roll nodes to an image, in batches with gates", self._start, begin),
+            Route("GET", "/v1/rolls", view, Reach.SHOWN, "The rolls, newest first, without their nodes", self._list,
+                  query=("limit",)),
+            Route("GET", "/v1/rolls/{id}", view, of, "A roll, its nodes: all, open (not done) or none", self._show,
+                  query=("nodes",)),
+            Route("POST", "/v1/rolls/{id}/pause", operate, of, "Begin no further switch", self._pause, order),
+            Route("POST", "/v1/rolls/{id}/resume", operate, of, "Go on with a paused roll", self._resume, order),
+            Route("POST", "/v1/rolls/{id}/abort", operate, of, "End a roll; nodes that have switched stay", self._abort, order),
         )
 
     async def _start(self, request: web.Request, body: RollStart) -> Any:
-        return {"roll": roll_view(await self._ops.rolls.start(body.range, ask_of(body)), self._head.store, "none")}
+        return {"roll": roll_view(await self._ops.rolls.start(body.range, ask_of(request, body)), self._head.store, "none")}
 
     async def _list(self, request: web.Request, body: None) -> Any:
         limit = max(1, number(request, "limit", 20))
-        return {"rolls": [roll_view(r, self._head.store, "none") for r in self._head.rolls.all()[:limit]]}
+        caller, store = request[CALLER], self._head.store
+        found = [r for r in self._head.rolls.all() if caller.groups is None or self._is_of(r, caller)][:limit]
+        return {"rolls": [roll_view(r, store, "none", brief=caller.looks_only) for r in found]}
+
+    def _is_of(self, roll: Roll, caller: Caller) -> bool:
+        """Whether all nodes of a roll are the caller's."""
+        return all((record := self._head.store.find(key)) is not None and caller.sees(record) for key in roll.nodes)
 
     async def _show(self, request: web.Request, body: None) -> Any:
         nodes = request.query.get("nodes", "all")
         if nodes not in SHOWS:
             raise InputError(f"cannot show nodes {nodes[:40]!r}: it is one of {', '.join(SHOWS)}")
-        return {"roll": roll_view(self._head.rolls.get(_id(request)), self._head.store, nodes)}
+        roll, brief = self._head.rolls.get(roll_number(request)), request[CALLER].looks_only
+        return {"roll": roll_view(roll, self._head.store, nodes, brief=brief)}
 
     async def _pause(self, request: web.Request, body: RollOrder) -> Any:
         return await self._order(request, "pause", body)
@@ -92,12 +103,5 @@ class RollRoutes:
         return await self._order(request, "abort", body)
 
     async def _order(self, request: web.Request, what: str, body: RollOrder) -> Any:
-        roll = await self._head.rolls.order(_id(request), what, said_by(body.by))
+        roll = await self._head.rolls.order(roll_number(request), what, request[CALLER].by(body.by))
         return {"roll": roll_view(roll, self._head.store, "none")}
-
-
-def _id(request: web.Request) -> int:
-    text = request.match_info["id"]
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise NotFound(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
-    return int(text)

@@ -1,7 +1,8 @@
-"""What a route is: one operation of the API, from which the server and the OpenAPI document are made."""
+"""What a route is: one operation of the API, from which the server, the OpenAPI document and the table of rights are made."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,25 +10,50 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.kraken.errors import InputError
+from layercake.head.access.caller import Caller
+from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.module import Role
 
-ROLE = web.RequestKey("role", Role)
-"""Where a request has the role of who asks."""
+CALLER = web.RequestKey("caller", Caller)
+"""Where a request has who asks."""
+RANGE = web.RequestKey("range", str)
+"""Where a request without a body has its range of nodes, as far as it is the caller's; "" without one."""
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
+
+
+class Reach(enum.Enum):
+    """What of the site a route is about: how it is bound to the groups of a caller. The gate sees to all but SHOWN."""
+
+    SITE = "the whole site: only who is bound to no group"
+    RANGE = "the nodes of the range: all of them the caller's; without a range, in a body, the whole site"
+    NODE = "the node of the path: the caller's"
+    ROLL = "the nodes of the roll: all of them the caller's"
+    SHOWN = "what is shown of the caller's nodes"
+    NONE = "no nodes: all callers alike"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation of the API. `body` is the struct of its request, `query` the names of its parameters."""
+    """One operation of the API. `body` is the struct of its request, `query` the names of its parameters. `exec`: it needs the
+    right of this name too. `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one request,
+    where it depends on that; `role` is the lowest then. What needs more than a viewer and is no GET is a change, and recorded."""
 
     method: str
     path: str
     role: Role
+    reach: Reach
     summary: str
     answer: Answer
     body: type[msgspec.Struct] | None = None
     query: tuple[str, ...] = ()
+    exec: bool = False
+    stream: bool = False
+    role_of: Callable[[web.Request], Role] | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether what it does is recorded, as far as its own role says."""
+        return self.method != "GET" and self.role > Role.VIEWER
 
 
 def number(request: web.Request, name: str, default: int) -> int:
@@ -36,3 +62,11 @@ def number(request: web.Request, name: str, default: int) -> int:
     if text and not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InputError(f"cannot use {name}={text[:40]!r}: a whole number is expected")
     return int(text) if text else default
+
+
+def roll_number(request: web.Request) -> int:
+    """The number of the roll in the path. Raises NotFound."""
+    text = request.match_info["id"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NotFound(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
+    return int(text)

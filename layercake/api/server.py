@@ -5,38 +5,39 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import ssl
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from layercake.api.auth import FILE_NAME, Tokens
+from layercake.api import auth
+from layercake.api.gate import Gate
 from layercake.api.openapi import document
-from layercake.api.route import ROLE, Route
+from layercake.api.route import Route
 from layercake.api.table import routes
+from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
-from layercake.head.pki import Authority
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
-from layercake.moduleapi.module import Role
-from minos.agent.http.client import NO_CHECK_TIME
 
 log = logging.getLogger("layercake.api")
-_STATUS = ((Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
+_STATUS = ((auth.NotKnown, 401), (Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502),
+           (OperationFailed, 502))
+
+
+def _status(request: web.Request, error: LayercakeError) -> int:
+    if isinstance(error, NotFound) and not request.match_info:
+        return 400  # the path is right: it is the request that names what there is not
+    return next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
 
 
 def _error(request: web.Request, error: LayercakeError) -> web.Response:
     body: dict[str, Any] = {"error": error.message, "hint": error.hint}
-    status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
-    if isinstance(error, NotFound) and not request.match_info:
-        status = 400  # the path is right: it is the request that names what there is not
     if isinstance(error, InventoryErrors):
         body["problems"] = [p.to_record() for p in error.problems]
-    return web.json_response(body, status=status)
+    return web.json_response(body, status=_status(request, error))
 
 
 class Api:
@@ -47,24 +48,17 @@ class Api:
         self._operations = Operations(head)
         self._renewing: asyncio.Task[None] | None = None
         self._routes = routes(self._operations)
-        self._tokens = Tokens(head.data_dir / FILE_NAME)
+        self._gate = Gate(head, _status)
         self._document = json.dumps(document(self._routes))
         self._runners: list[web.AppRunner] = []
 
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port."""
         settings = self._head.settings
-        path = Path(settings.socket)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
         local = await self._runner(self._app(local=True))
-        before = os.umask(0o177)
-        try:
-            await web.UnixSite(local, str(path)).start()
-        finally:
-            os.umask(before)
+        await web.SockSite(local, auth.listen(settings)).start()
         await asyncio.to_thread(self._head.authority.renew, settings.address)
-        context = _switched(self._head.authority)
+        context = pki.serving(self._head.authority)
         self._renewing = asyncio.create_task(self._operations.authority.look())
         network = await self._runner(self._app(local=False))
         listen = settings.api_listen or settings.address
@@ -88,7 +82,7 @@ class Api:
         app = web.Application(client_max_size=32 << 20)
         app.router.add_get("/v1/openapi.json", self._openapi)
         for route in self._routes:
-            app.router.add_route(route.method, route.path, self._guard(local, route.role, self._plain(route)))
+            app.router.add_route(route.method, route.path, self._guard(local, route))
         if not local:
             app.add_routes(self._head.nodes.routes())
         return app
@@ -96,18 +90,12 @@ class Api:
     async def _openapi(self, request: web.Request) -> web.Response:
         return web.Response(text=self._document, content_type="application/json")
 
-    def _guard(self, local: bool, role: Role, handler: Any) -> Any:
+    def _guard(self, local: bool, route: Route) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            has = Role.ADMIN if local else self._tokens.role(request.headers.get("Authorization", ""))
-            if has is None:
-                body = {"error": "cannot serve this: it needs a token", "hint": "Authorization: Bearer TOKEN"}
-                return web.json_response(body, status=401)
-            if has < role:
-                return web.json_response({"error": f"cannot serve this: it needs the role {role.name.lower()}"}, status=403)
-            request[ROLE] = has
             try:
-                response: web.StreamResponse = await handler(request)
-                return response
+                caller = (auth.by_peer(request, self._head.settings) if local else
+                          await auth.by_token(request, self._head.tokens, self._head.people))
+                return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
             except LayercakeError as error:
                 return _error(request, error)
             except (web.HTTPException, asyncio.CancelledError, ConnectionError):
@@ -118,47 +106,9 @@ class Api:
 
         return guarded
 
-    def _plain(self, route: Route) -> Any:
-        async def handler(request: web.Request) -> web.StreamResponse:
-            body = None
-            if route.body is not None:
-                try:
-                    body = msgspec.json.decode(await request.read(), type=route.body)
-                except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-                    raise InputError(f"cannot use the request: {error}") from None
-            answer = await route.answer(request, body)
-            return answer if isinstance(answer, web.StreamResponse) else web.Response(
-                body=msgspec.json.encode(answer), content_type="application/json"
-            )
 
-        return handler
-
-
-def _context(authority: Authority) -> ssl.SSLContext:
-    """Shows the head's certificate, and looks at one that a client shows. Nodes show theirs, which are of one session, so that no
-    clock has a say in it. Nothing is resumed: who was trusted before an authority was replaced is looked at anew."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.verify_flags |= NO_CHECK_TIME
-    context.load_verify_locations(cafile=str(authority.trusted))
-    context.load_cert_chain(*authority.server)
-    return context
-
-
-def _switched(authority: Authority) -> ssl.SSLContext:
-    """A context under which each handshake has the certificates of its time."""
-    now = [_context(authority)]
-
-    def renewed() -> None:
-        now[0] = _context(authority)
-
-    def switch(link: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        link.context = now[0]
-
-    first = _context(authority)
-    first.sni_callback = switch
-    authority.changed = renewed
-    return first
+async def _answer(route: Route, request: web.Request, body: Any) -> web.StreamResponse:
+    answer = await route.answer(request, body)
+    return answer if isinstance(answer, web.StreamResponse) else web.Response(
+        body=msgspec.json.encode(answer), content_type="application/json"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -10,24 +9,12 @@ import click
 
 from layercake.cli.common.asking import counted, who
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import Column, seconds
+from layercake.cli.common.output import Column, seconds, span
 from layercake.inventory.ranges import fold
-from layercake.kraken.errors import InputError
 
 _OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=True), Column("SINCE", right=True),
             Column("NODES", flexible=True))
 _MAINTENANCES = (Column("NODE"), Column("SINCE"), Column("UNTIL"), Column("BY"), Column("ENDED"), Column("REASON", flexible=True))
-_SPAN = re.compile(r"(\d{1,6})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def span(text: str) -> float:
-    """Seconds of "90s", "30m", "4h", "2d". Raises InputError."""
-    match = _SPAN.fullmatch(text)
-    if match is None or int(match[1]) == 0:
-        raise InputError(f"cannot use {text[:40]!r} as a time: write 90s, 30m, 4h or 2d")
-    return int(match[1]) * _UNITS[match[2]]
-
 
 _reason = click.option("--reason", required=True, help="Why; the others will want to know.")
 

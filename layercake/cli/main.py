@@ -24,7 +24,7 @@ COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
     "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
     "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "authority": "head",
-    "backup": "head", "restore": "head",
+    "backup": "head", "restore": "head", "token": "tokens", "audit": "audit",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 
@@ -39,7 +39,8 @@ Environment:
   LAYERCAKE_PASSPHRASE  what backups are encrypted with, if no --passphrase-file is given
 
 \b
-Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem.
+Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem;
+`layercake token create` makes others.
 The REST API describes itself at /v1/openapi.json.
 """
 

@@ -37,10 +37,10 @@ THAWED = EventKind("guard.thawed", _I, "A person ended a freeze.")
 MAINTENANCE_BEGUN = EventKind("maintenance.begun", _I, "A maintenance of the node has begun.")
 MAINTENANCE_ENDED = EventKind("maintenance.ended", _I, "A maintenance of the node has ended.")
 
-STATE_CHANGED = EventKind("state.changed", _D, "The discovered state of the node has changed.")
+STATE_CHANGED = EventKind("state.changed", _D, "The discovered state of the node has changed.", private=True)
 MUTATION_STARTED = EventKind("mutation.started", _I, "An attempt at a mutation begins.")
 MUTATION_DONE = EventKind("mutation.done", _I, "A mutation has had its effect, which was seen.")
-MUTATION_CANCELLED = EventKind("mutation.cancelled", _I, "An attempt was called off; the text says why.")
+MUTATION_CANCELLED = EventKind("mutation.cancelled", _I, "An attempt was called off; the text says why.", private=True)
 
 BOOT_ROLL = EventKind("node.boot-set", _I, "The node is started anew with another boot set: kernel and minOS.")
 BOOT_ROLL_BACK = EventKind("node.boot-set-back", _W, "A roll takes the node back to the boot set from before.")
@@ -59,11 +59,11 @@ NODE_REVOKED = EventKind("node.revoked", _W, "A person ended a node's session, w
 AUTHORITY_ROTATING = EventKind("authority.rotating", _W, "A person has begun to replace the head's authority.", security=True)
 AUTHORITY_ROTATED = EventKind("authority.rotated", _W, "The head's authority was replaced; the old one is trusted no more.",
     security=True)
-NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.")
+NODE_EVENT = EventKind("node.event", _I, "A node told something of a kind that this head does not know.", private=True)
 NODE_FLOODS = EventKind("node.floods", _W,
     "A node told more than a history can hold; the text says how much was left out.", security=True)
-NODE_EXEC = EventKind("node.exec", _I, "A person runs a command on the node.")
-NODE_EXEC_ENDED = EventKind("node.exec-ended", _I, "A command that a person ran has ended; never what it said.")
+NODE_EXEC = EventKind("node.exec", _I, "A person runs a command on the node.", private=True)
+NODE_EXEC_ENDED = EventKind("node.exec-ended", _I, "A command that a person ran has ended; never what it said.", private=True)
 NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be told to forget its failures.")
 SYNC_ATTACHED = EventKind("sync.attached", _I, "The node's agent speaks.")
 SYNC_LOST = EventKind("sync.lost", _W, "The node fell silent, or did not answer when it was asked.")

@@ -18,6 +18,9 @@ import msgspec
 from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
 from layercake.head import boots, events, modules
+from layercake.head.access import tokens
+from layercake.head.access.audit import Audit
+from layercake.head.access.people import People
 from layercake.head.agents.client import NodeLink
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
@@ -87,6 +90,9 @@ class Head:
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.clock,
                        self.services.set_health)
         self.database = Database(data_dir / "layercake.db", self.clock)
+        self.tokens = tokens.Tokens(self.store.wall)
+        self.people = People(settings.oidc, self.clock, self.store.wall)
+        self.audit = Audit(self.database, self.store, self.clock, settings.audit.days)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
@@ -159,6 +165,8 @@ class Head:
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
         self.boots.load(self.database.documents("boot/").get(boots.DOCUMENT, b"").decode())
+        self.tokens.load(self.database.documents(tokens.DOCUMENTS))
+        self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 

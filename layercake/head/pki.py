@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.agent.bond.trust import HEAD_NAME
+from minos.agent.http.client import NO_CHECK_TIME
 
 _AUTHORITY_DAYS = 3650
 DAYS = 60
@@ -235,3 +237,33 @@ def _signed(
         .sign(signer, hashes.SHA256())
     )
     return made, key
+
+
+def _context(authority: Authority) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags |= NO_CHECK_TIME
+    context.load_verify_locations(cafile=str(authority.trusted))
+    context.load_cert_chain(*authority.server)
+    return context
+
+
+def serving(authority: Authority) -> ssl.SSLContext:
+    """How the head serves: it shows its certificate of the time of each handshake, and looks at one that a client shows. Nodes show
+    theirs, which are of one session, so that no clock has a say in it. Nothing is resumed: who was trusted before an authority was
+    replaced is looked at anew."""
+    now = [_context(authority)]
+
+    def renewed() -> None:
+        now[0] = _context(authority)
+
+    def switch(link: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        link.context = now[0]
+
+    first = _context(authority)
+    first.sni_callback = switch
+    authority.changed = renewed
+    return first

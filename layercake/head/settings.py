@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from layercake.head import modules
+from layercake.head.access.people import OidcSettings
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.hosting.declared import SiteModule
 from layercake.inventory import structs
@@ -52,6 +53,12 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     poll_s: Annotated[float, Meta(gt=0, description="Seconds between two looks at Slurm while there is a roll.")] = 2.0
 
 
+class AuditSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The audit log: who changed what."""
+
+    days: Annotated[int, Meta(ge=1, le=36500, description="How long a record is kept.")] = 400
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of the head. `sections` are the modules' structs (or plain mappings, before they were read), by section."""
 
@@ -64,6 +71,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")] = 8443
     api_listen: Annotated[str | None, Meta(description="The address that the API listens on; `address` if not given.")] = None
     socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
+    socket_group: Annotated[str, Meta(description="A group of this machine whose members may use it too; empty for none.")] = ""
+    socket_role: Annotated[Literal["viewer", "operator"], Meta(description="The role that they have.")] = "viewer"
+    audit: Annotated[AuditSettings, Meta(description="The audit log: who changed what.")] = AuditSettings()
+    oidc: Annotated[OidcSettings, Meta(description="People by OpenID Connect.")] = OidcSettings()
     sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
     slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
     guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()

@@ -26,6 +26,10 @@ class BadRange(InputError):
         self.reason = reason
 
 
+class UnknownName(BadRange):
+    """It names a node or a group that there is not."""
+
+
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-\[\],/@!&^_]+")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?:/([1-9][0-9]{0,8}))?)?")
@@ -55,13 +59,13 @@ def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]
     members = {"all": set(known), **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"}}
     for group in _GROUP.findall(text):
         if group not in members:
-            raise BadRange(text, f"there is no group {show(group)}", hint=nearest(group, members))
+            raise UnknownName(text, f"there is no group {show(group)}", hint=nearest(group, members))
     names = _parse(text, {group: ",".join(sorted(nodes)) for group, nodes in members.items()})
     valid = set(known)
     unknown = [name for name in names if name not in valid]
     if unknown:
         more = f" and {len(unknown) - 1} more of this range" if len(unknown) > 1 else ""
-        raise BadRange(text, f"there is no node {unknown[0]}{more}",
+        raise UnknownName(text, f"there is no node {unknown[0]}{more}",
                          hint=nearest(unknown[0], valid))
     if not names:
         raise BadRange(text, "it names no node", hint=SYNTAX)

@@ -39,8 +39,9 @@ class Bearing(enum.Enum):
 class EventKind:
     """One kind of event. `name` is a dotted word ("boot.nbp-sent"); `meaning` is one sentence for the reference.
 
-    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them. `security`: it is
-    kept where no other event can push it out, and when it repeats itself it is counted (layercake/base/tally.py).
+    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them. The text of a
+    `private` one may quote a command line, a program's output or where a BMC is; so may that of each warning and error.
+    `security`: it is kept where no other event can push it out, and when it repeats itself it is counted (layercake/base/tally.py).
     """
 
     name: str
@@ -49,6 +50,7 @@ class EventKind:
     bearing: Bearing = Bearing.NONE
     urgent: bool = False
     security: bool = False
+    private: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

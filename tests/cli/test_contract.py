@@ -50,6 +50,10 @@ COMMANDS = [line.split() for line in """\
     power cycle n0 --yes
     events --node n0 --kind boot --since 1 --limit 2
     graph --node n0 --format svg
+    token list
+    token create ann --role operator --group physics --exec --expires 30d
+    token revoke ann --yes
+    audit --since 7d
 """.splitlines()]
 
 

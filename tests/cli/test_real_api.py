@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socketserver
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from layercake import __version__
 from layercake.api.server import Api
+from layercake.cli import audit
 from layercake.cli.main import main
 from layercake.head import pki
 from tests.support.world import INVENTORY, World
+
+
+def free_port() -> int:
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        return int(server.server_address[1])
 
 
 @pytest.fixture
@@ -21,7 +29,7 @@ async def world(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -
     """A head with two nodes, n0 joined and n1 off, whose API is open on `socket`."""
     found = World(tmp_path)
     found.open()
-    found.head.settings = msgspec.structs.replace(found.head.settings, socket=str(socket))
+    found.head.settings = msgspec.structs.replace(found.head.settings, socket=str(socket), api_port=free_port())
     pki.create(tmp_path / "pki", "127.0.0.1")
     await found.ops.inventory.apply(INVENTORY, "rack.yaml", None, False)
     found.attach("n0")
@@ -35,7 +43,7 @@ async def world(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 COMMANDS = ["status", "node list", "node list n[0-1]", "node show n0", "node explain n1", "node up n1", "node off n0 --yes",
-            "node clear @all", "image list", "roll status", "events", "graph --node n0"]
+            "node clear @all", "image list", "roll status", "events", "graph --node n0", "token list", "audit"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -62,3 +70,41 @@ async def test_what_does_not_exist_is_exit_2(world: World, capsys: pytest.Captur
     for command in (["node", "show", "n9"], ["image", "remove", "none", "--yes"], ["node", "list", "n9"], ["roll", "status", "9"]):
         assert await asyncio.to_thread(main, command) == 2
         assert "cannot" in capsys.readouterr().err
+
+
+async def test_a_token_is_made_used_over_the_network_and_revoked(
+        world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, network = tmp_path / "ann.token", ["--url", f"https://127.0.0.1:{world.head.settings.api_port}",
+                                             "--ca", str(tmp_path / "pki" / "ca.pem"), "--token-file", str(tmp_path / "ann.token")]
+    made = ["token", "create", "ann", "--role", "operator", "--group", "left", "--expires", "30d", "--file", str(file)]
+    assert await asyncio.to_thread(main, made) == 2, "no node is in that group"
+    assert "no node of the inventory is in it" in capsys.readouterr().err
+    await world.ops.inventory.apply(INVENTORY.replace("ip: 10.1.0.10", "ip: 10.1.0.10, groups: [left]").replace(
+        "nodes:", "groups: {left: {}}\nnodes:"), "rack.yaml", None, False)
+    assert await asyncio.to_thread(main, made) == 0
+    assert (file.stat().st_mode & 0o777, file.read_text().strip() in "".join(capsys.readouterr())) == (0o600, False)
+    assert await asyncio.to_thread(main, [*network, "node", "clear", "@all"]) == 0
+    assert await asyncio.to_thread(main, [*network, "node", "clear", "n1"]) == 4
+    assert "the groups left" in capsys.readouterr().err
+    assert await asyncio.to_thread(main, [*network, "token", "list"]) == 4
+    assert await asyncio.to_thread(main, ["token", "revoke", "ann", "--yes"]) == 0
+    assert await asyncio.to_thread(main, [*network, "node", "list"]) == 4
+    assert await asyncio.to_thread(main, ["token", "create", "bob", "--role", "viewer", "--expires", "never"]) == 0
+    text = capsys.readouterr().out.splitlines()[-1]
+    assert world.head.tokens.find(text) is not None, "alone on the last line"
+
+
+async def test_the_audit_log_is_exported_whole(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "PAGE", 2)
+    for _ in range(5):
+        assert await asyncio.to_thread(main, ["node", "clear", "n0"]) == 0
+    file = tmp_path / "audit.jsonl"
+    assert await asyncio.to_thread(main, ["audit", "--export", str(file)]) == 0
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    expected = ("POST /v1/nodes/clear", f"layercake/{__version__}", 200)
+    assert [(r["request"], r["program"], r["status"]) for r in found] == [expected] * 5
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert await asyncio.to_thread(main, ["audit", "--export", str(file)]) == 2, "it takes the place of nothing"
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["audit", "--since", "soon"]) == 2

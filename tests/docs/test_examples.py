@@ -41,7 +41,7 @@ def test_the_containers_can_be_run(page: str) -> None:
         parse_container(yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("page", ["howto/images-from-ceph.md", "howto/slurm.md"])
+@pytest.mark.parametrize("page", ["howto/images-from-ceph.md", "howto/slurm.md", "howto/who-may-do-what.md"])
 def test_the_settings_can_be_read(page: str, tmp_path: Path) -> None:
     for text in blocks(page, "yaml"):
         if not text.startswith("#"):

@@ -17,6 +17,7 @@ from imageapi.node.imageset.imageset import ImageSet
 from layercake.api import auth
 from layercake.api.server import Api
 from layercake.head import pki
+from layercake.head.access.tokens import FILE_NAME, blake2b
 from layercake.head.pki import Authority
 from layercake.head.views.events import event_view
 from layercake.kraken.errors import Unreachable
@@ -24,6 +25,7 @@ from layercake.kraken.events import EventKind, Severity
 from layercake.node.serving import Serving
 from layercake.node.wiring import open_url
 from minos.agent.state import Config, Session
+from tests.support.api import adopt
 from tests.support.world import World
 
 
@@ -51,6 +53,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     serving = Serving(config, images, said, 0)
     serving.start(session)
     token = auth.create(world.directory).read_text().strip()
+    adopt(world.head)
     app = Api(world.head)._app(local=False)
     async with TestClient(TestServer(app), headers={"Authorization": f"Bearer {token}"}) as found:
         yield found
@@ -81,7 +84,8 @@ async def test_what_cannot_be_run_is_recorded_too(world: World, client: TestClie
 
 
 async def test_operators_only(world: World, client: TestClient[Any, Any]) -> None:
-    (world.directory / auth.FILE_NAME).write_text(json.dumps({auth._digest("look"): "viewer", auth._digest("work"): "operator"}))
+    (world.directory / FILE_NAME).write_text(json.dumps({blake2b("look"): "viewer", blake2b("work"): "operator"}))
+    adopt(world.head)
     app = Api(world.head)._app(local=False)
     async with TestClient(TestServer(app)) as other:
         for token, status in (("look", 403), ("none", 401), ("work", 200)):

@@ -182,7 +182,7 @@ def test_a_busy_node_waits_and_the_others_do_not(site: HostSite) -> None:
         expected = {"done": 3, "busy": 1}
         site.wait("the others are through", lambda: site.show(number)["counts"] == expected, 120)
         assert site.running()["h1"] == "one"
-        with pytest.raises(HeadRunError, match=rf"roll {number} to two, by a test, has it \(rolling\)"):
+        with pytest.raises(HeadRunError, match=rf"roll {number} to two, by root for a test, has it \(rolling\)"):
             site.roll("h[1-4]", "one")
     finally:
         node.set_busy(False)

@@ -105,7 +105,7 @@ def unreachable(target: Target, error: Exception) -> Unreachable:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     hint = "is `layercake serve` running?"
     if isinstance(error, PermissionError):
-        hint = "the socket belongs to the head's user; use sudo, or --url with a token"
+        hint = "the socket is for root and the group socket_group of config.yaml; use sudo, or --url with a token"
     elif isinstance(error, ssl.SSLCertVerificationError):
         reason, hint = "its certificate is not trusted", "give the head's CA with --ca"
     return Unreachable(f"cannot reach the head at {target.where}: {reason}", hint=hint)

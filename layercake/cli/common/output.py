@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from layercake.kraken.errors import InputError
 
 GREEN, _RED, YELLOW, _CYAN, _MAGENTA, BOLD, DIM = "32", "31", "33", "36", "35", "1", "2"
 _WORDS = {
@@ -31,6 +34,8 @@ STYLES = {word: code for code, words in _WORDS.items() for word in words.split()
 """Words that mean something, and the colour (an SGR code) that says so."""
 
 _GAP, _LEAST = "  ", 4
+_SPAN = re.compile(r"([0-9]{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +225,14 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} GB"
+
+
+def span(text: str) -> float:
+    """Seconds of "90s", "30m", "4h", "2d". Raises InputError."""
+    match = _SPAN.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise InputError(f"cannot use {text[:40]!r} as a time: write 90s, 30m, 4h or 2d")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def moment(at: object) -> str:

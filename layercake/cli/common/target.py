@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from layercake import __version__
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,14 +39,15 @@ class Target:
         raise InputError(f"cannot use --url {self.url}: it must be https://HOST:PORT", hint="a token is never sent in clear")
 
     def headers(self) -> dict[str, str]:
-        """What each request carries: the token, over the network. Raises InputError if it cannot be read."""
+        """What each request carries: what asks, and over the network the token. Raises InputError if it cannot be read."""
+        program = {"User-Agent": f"layercake/{__version__}"}
         if not self.url:
-            return {}
+            return program
         if not self.token_file:
             raise InputError("cannot use --url: it needs --token-file", hint="or LAYERCAKE_TOKEN_FILE")
         from layercake.base.secrets import SecretRef, resolve  # only for --url
 
-        return {"Authorization": f"Bearer {resolve(SecretRef(file=self.token_file)).reveal()}"}
+        return {**program, "Authorization": f"Bearer {resolve(SecretRef(file=self.token_file)).reveal()}"}
 
     def tls(self) -> SSLContext:
         """The check of the head's certificate. Raises InputError for a CA that cannot be used."""

@@ -8,7 +8,7 @@ shown by `node explain`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -309,14 +309,16 @@ class Guard:
         care = record.care.maintenance
         return f"in maintenance by {care.by}: {care.reason}" if care is not None else ""
 
-    def view(self) -> dict[str, Any]:
-        """The outages, the freeze, and how much waits."""
+    def view(self, sees: Callable[[Record], bool] | None = None) -> dict[str, Any]:
+        """The outages, the freeze, and how much waits. With `sees`, only outages that have nodes for which it holds, and only those
+        nodes."""
         now = self._clock()
-        names = {r.node.id: r.name for o in self.outages.values() for k in o.silent if (r := self._store.find(k)) is not None}
+        names = {r.node.id: r.name for o in self.outages.values() for k in o.silent
+                 if (r := self._store.find(k)) is not None and (sees is None or sees(r))}
         return {
             "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
             "outages": [{"domain": o.domain, "where": o.where, "seconds": round(now - o.since, 1), "silent": len(o.silent),
                          "members": o.members, "nodes": sorted(names[k] for k in o.silent if k in names)[:100]}
-                        for o in self.outages.values()],
+                        for o in self.outages.values() if sees is None or not names.keys().isdisjoint(o.silent)],
             "waiting": len(self._waiting), "silent": len(self._silent),
         }

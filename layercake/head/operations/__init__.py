@@ -15,6 +15,7 @@ from layercake.head.operations.inventory import InventoryChanges
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.power import Power
 from layercake.head.operations.rolls import RollRequests
+from layercake.head.operations.tokens import TokenChanges
 
 
 class Operations:
@@ -31,3 +32,4 @@ class Operations:
         self.rolls = RollRequests(head, self.nodes)
         self.boots = BootSets(head, self.nodes)
         self.authority = AuthorityChanges(head, self.nodes)
+        self.tokens = TokenChanges(head)

@@ -10,9 +10,10 @@ from functools import partial
 import msgspec
 
 from layercake.head import boots, events
+from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.operations.rolls import Ask, plan_of, said_by, stages_of, with_batches
+from layercake.head.operations.rolls import Ask, plan_of, stages_of, with_batches
 from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, Refused

@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from layercake.head import events
+from layercake.head.access.caller import printable, said_by
 from layercake.head.guard.facts import Order, Stop, ended
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.operations.rolls import said_by
 from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record
 from layercake.kraken.converge import Cleared
@@ -27,7 +27,7 @@ LONGEST_S = 366 * 86400.0
 
 def reason_of(text: str, what: str) -> str:
     """A reason as it is kept. Raises InputError if there is none."""
-    found = "".join(c for c in text if c.isprintable()).strip()[:REASON]
+    found = printable(text, REASON)
     if not found:
         raise InputError(f"cannot {what}: no reason is given", hint="say why: the others will want to know (--reason)")
     return found

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from layercake.head import events
+from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.operations.rolls import said_by
 from layercake.head.pki import RENEW_DAYS
 from layercake.head.state.store import Record
 from layercake.kraken.errors import Refused

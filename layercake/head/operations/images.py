@@ -10,6 +10,7 @@ from typing import Any
 from imageapi.build.compare import compare
 from imageapi.store.store import Image, Version
 from layercake.head import events
+from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.kraken.errors import InputError, Refused
 
@@ -27,17 +28,18 @@ class Images:
         self._store = head.store
         self._images = head.images
 
-    async def add(self, path: Path, name: str, container: dict[str, Any]) -> Image:
+    async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest before."""
         image = await asyncio.to_thread(self._images.add, path, name, container)
-        self._store.event(None, events.IMAGE_ADDED, f"image {image.name} is {image.digest[:24]}", data={"digest": image.digest})
+        self._store.event(None, events.IMAGE_ADDED, f"image {image.name} is {image.digest[:24]}, by {said_by(by)}",
+                          data={"digest": image.digest})
         return image
 
     def users(self, image: Image) -> list[str]:
         """The nodes that want what a name points to, by that name."""
         return sorted(r.name for r in self._store if any(i.digest == image.digest and i.name == image.name for i in r.wanted))
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, by: str = "") -> None:
         """Takes a name out of the store. Raises NotFound, and Refused while a node or a roll wants it."""
         users = self.users(self._images.get(name))
         if users:
@@ -46,7 +48,7 @@ class Images:
         if roll is not None:
             raise Refused(f"cannot remove image {name}: roll {roll} needs it", hint=f"see `layercake roll status {roll}`")
         await asyncio.to_thread(self._images.remove, name, in_use=self.in_use())
-        self._store.event(None, events.IMAGE_REMOVED, f"image {name} was removed")
+        self._store.event(None, events.IMAGE_REMOVED, f"image {name} was removed by {said_by(by)}")
 
     def in_use(self) -> set[str]:
         """The digests of all images that a node wants or runs, or a roll may still need. A node that is off runs nothing."""
@@ -75,11 +77,12 @@ class Images:
                              hint=f"see `layercake image history {name}`")
         return next(iter(matching.values()))
 
-    async def prune(self) -> list[str]:
+    async def prune(self, by: str = "") -> list[str]:
         """Deletes the contents that no name points to and nothing needs; their digests. Raises LayercakeError."""
         gone = await asyncio.to_thread(self._images.prune, self.in_use())
         if gone:
-            self._store.event(None, events.IMAGE_PRUNED, f"{len(gone)} unused contents were deleted", data={"digests": gone[:100]})
+            self._store.event(None, events.IMAGE_PRUNED, f"{len(gone)} unused contents were deleted by {said_by(by)}",
+                              data={"digests": gone[:100]})
         return gone
 
     async def difference(self, a: str, b: str) -> dict[str, Any]:

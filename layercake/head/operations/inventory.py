@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from layercake.head import events
+from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.inventory import wishes
-from layercake.head.operations.rolls import said_by
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.head.state.desire import check_set
@@ -160,6 +160,7 @@ class InventoryChanges:
         async with self._reading():
             new = await self._parse(text, file)
         rolls: list[Roll] = []
+        by = said_by(consent.by)
         async with self._head.desire.draft() as draft:
             if digest is not None and digest != self._digest(text):
                 raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
@@ -173,10 +174,10 @@ class InventoryChanges:
             later = {r.node.id for move in found for r in move.records}
             for name in removed:
                 draft.remove(self._store.named(name), self._head.forget)
-                draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory")
+                draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
             for change in changes:
                 if change.node in new.nodes:
-                    self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later)
+                    self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
             for node in new.nodes.values():
                 self._note(draft, node, later)
             rolls = [self._begin(draft, move, consent) for move in found]
@@ -202,17 +203,17 @@ class InventoryChanges:
         return self._head.rolls.start(draft, list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
                                       said_by(consent.by), inventory=True)
 
-    def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool) -> None:
+    def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool, by: str) -> None:
         """Takes a node's entry over; `later` a roll brings its images."""
         record = self._store.find(node.id)
         images = node.images
         if record is None:
             record = self._head.add(draft, node)
-            draft.event(record, events.INVENTORY_ADDED, "added to the inventory")
+            draft.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
             draft.after(partial(self._head.teller.changed, record))  # a step begins as soon as something is wanted
         else:
             images = record.node.images if later else images
-            draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory: {', '.join(fields)}")
+            draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory by {by}: {', '.join(fields)}")
         self._head.desire.images(draft, record, images, node=node)
         draft.after(partial(self._head.teller.changed, record))
         draft.after(partial(self._head.sync.push, record))

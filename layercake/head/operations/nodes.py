@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from imageapi.spec.names import NAME
 from layercake.head import events
+from layercake.head.access.caller import said_by
 from layercake.head.guard.facts import Order
 from layercake.head.head import Head
 from layercake.head.state.draft import Draft
@@ -40,10 +41,11 @@ class Nodes:
         nodes = {r.name: r.node for r in self._store}
         return [self._store.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
 
-    async def set_state(self, text: str, state: str, force: bool) -> list[str]:
+    async def set_state(self, text: str, state: str, force: bool, by: str = "") -> list[str]:
         """Wants nodes up or off. Raises Refused for BUSY nodes that shall go off, unless forced."""
         if state not in ("up", "off"):
             raise InputError(f"cannot set state {state!r}: it is up or off")
+        who = said_by(by)
         async with self._head.desire.draft() as draft:
             records = self.select(text)
             if state == "off":
@@ -52,8 +54,8 @@ class Nodes:
             for record in records:
                 node = dataclasses.replace(record.node, state=state)
                 forced = state == "off" and force and record.value("power") != "OFF"
-                order = Order("off", force=True, by="a person", at=self._head.clock()) if forced else None
-                draft.event(record, events.DESIRED_STATE, f"wanted {state}" + (", by force" if force else ""))
+                order = Order("off", force=True, by=who, at=self._head.clock()) if forced else None
+                draft.event(record, events.DESIRED_STATE, f"wanted {state} by {who}" + (", by force" if force else ""))
                 care = partial(replace, ours=True, order=order, released=state == "up" and record.value("power") == "OFF")
                 self._head.desire.images(draft, record, node.images, node=node, care=care)
                 draft.after(partial(self._head.sync.push, record))
@@ -70,12 +72,12 @@ class Nodes:
         if busy and not force:
             raise Refused(f"cannot stop {', '.join(busy[:10])}: BUSY", hint="wait until they are free, or use --force")
 
-    async def clear(self, text: str) -> list[str]:
+    async def clear(self, text: str, by: str = "") -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
         async with self._head.desire.draft() as draft:
             records = self.select(text)
             for record in records:
-                draft.post(record, Cleared("a person says so"))
+                draft.post(record, Cleared(f"{said_by(by)} says so"))
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from layercake.head import events
+from layercake.head.access.caller import said_by
 from layercake.head.guard.facts import Order
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
@@ -24,7 +25,7 @@ class Power:
         self._nodes = nodes
         self._calls = calls
 
-    async def cycle(self, text: str, force: bool) -> list[str]:
+    async def cycle(self, text: str, force: bool, by: str = "") -> list[str]:
         """Power-cycles nodes: the engine stops their images, switches them off, and boots them anew. Forced, it stops nothing
         first."""
         async with self._head.desire.draft() as draft:
@@ -34,12 +35,13 @@ class Power:
             off = [r.name for r in records if r.node.state == "off"]
             if off:
                 raise Refused(f"cannot cycle {', '.join(off[:10])}: wanted off", hint="use `layercake power on`")
-            asked = "a person asked for a power cycle" + (", by force" if force else "")
+            who = said_by(by)
+            asked = f"{who} asked for a power cycle" + (", by force" if force else "")
             for record in records:
                 draft.event(record, events.POWER_CYCLE, asked)
                 draft.post(record, Cleared(asked))
                 if record.value("power") != "OFF":
-                    self._nodes.order(draft, record, Order("cycle", force=force, by="a person", at=self._head.clock()))
+                    self._nodes.order(draft, record, Order("cycle", force=force, by=who, at=self._head.clock()))
         return [r.name for r in records]
 
     async def status(self, text: str) -> list[dict[str, Any]]:

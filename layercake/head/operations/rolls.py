@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.head import events
+from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.rolls.facts import REST_STAGE, OnFailure, OnStageFailure, Plan, Roll, parse_amount
@@ -36,11 +37,6 @@ class Ask:
     on_stage_failure: OnStageFailure = "skip"
     stages: tuple[str, ...] = ()
     by: str = ""
-
-
-def said_by(name: str) -> str:
-    """Who asks, as it stands in the history."""
-    return "".join(c for c in name if c.isprintable()).strip()[:80] or "a person"
 
 
 def plan_of(ask: Ask) -> Plan:
@@ -125,7 +121,7 @@ class RollRequests:
                     plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
             begun = [self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
         if not many:
-            return {**await self.at_once(text, image, replace), "rolls": []}
+            return {**await self.at_once(text, image, replace, by), "rolls": []}
         return {"nodes": [r.name for r in records], "rolls": [
             {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun]}
 
@@ -134,7 +130,7 @@ class RollRequests:
         """Whether a node has yet to want an image as it is now."""
         return names_after(record, new.name, replace) != record.node.images or new not in record.wanted
 
-    async def at_once(self, text: str, image: str, replace: str | None) -> dict[str, Any]:
+    async def at_once(self, text: str, image: str, replace: str | None, by: str = "") -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
         desire = self._head.desire
         async with desire.draft() as draft:
@@ -147,7 +143,7 @@ class RollRequests:
                 check_set(desire.image(name) for name in names)
             for record in records:
                 images = names_after(record, image, replace)
-                draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}")
+                draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}")
                 desire.images(draft, record, images, anew=True)
                 draft.after(partial(self._head.sync.push, record))
         return {"nodes": [r.name for r in records]}

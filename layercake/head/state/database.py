@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,6 +39,7 @@ from layercake.kraken.variables import Layout
 
 log = logging.getLogger("layercake.database")
 SLICE_S = 0.003
+T = TypeVar("T")
 _KEPT_EVENTS = 200_000
 _PACKED: Mapping[str, Any] = {"state": 0, "goal": (0, 0), "assumed": 0}
 
@@ -249,11 +250,23 @@ class Database:
                     store.event(record, events.RECORD_UNWRITTEN, f"its record cannot be written; all others are: {why}")
         self._apart = apart
 
-    async def _in_thread(self, store: Store, write: Callable[[], None]) -> None:
+    async def ask(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Does one statement of somebody else's table, in turn with all else. It survives a kill when this returns. Raises
+        OperationFailed."""
+
+        def alone() -> T:
+            if self._db.in_transaction:  # an earlier write failed half-way
+                self._db.execute("ROLLBACK")
+            return work(self._db)
+
+        async with self._turn:
+            return await self._in_thread(store, alone)
+
+    async def _in_thread(self, store: Store, write: Callable[[], T]) -> T:
         self.health.begins()
         trouble = ""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, write)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, write)
         except sqlite3.Error as error:
             failed = OperationFailed(f"cannot write the database: {error}", hint=hint_of(error))
             trouble = str(failed)

@@ -24,6 +24,9 @@ CREATE TABLE IF NOT EXISTS nodes (row INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NU
 CREATE TABLE IF NOT EXISTS documents (key TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
 CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, at REAL, node TEXT, kind TEXT, severity TEXT, text TEXT, data TEXT);
+CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL, status INTEGER,
+                                  error TEXT);
+CREATE INDEX IF NOT EXISTS audit_at ON audit (at);
 """
 _HINTS = {
     sqlite3.SQLITE_FULL: "free some space on its disk", sqlite3.SQLITE_READONLY: "its disk is read-only: mount it writable",

@@ -187,6 +187,10 @@ class Store:
         """The record of a node id, if there is one."""
         return self._by_id.get(node_id)
 
+    def lookup(self, name: str) -> Record | None:
+        """The record of a node's name, if there is one."""
+        return self._by_name.get(name)
+
     def named(self, name: str) -> Record:
         """The record of a node. Raises NotFound if there is none."""
         try:

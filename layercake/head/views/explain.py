@@ -7,7 +7,7 @@ from typing import Any
 
 from layercake.head.guard.guard import Guard
 from layercake.head.state.store import Record
-from layercake.head.views.events import event_view
+from layercake.head.views.events import View, event_view
 from layercake.head.views.nodes import status_of
 from layercake.kraken.events import Severity
 from layercake.kraken.explain import explain
@@ -17,18 +17,23 @@ _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
 
-def explain_view(record: Record, now: float, guard: Guard) -> dict[str, Any]:
-    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had."""
+def explain_view(record: Record, now: float, guard: Guard, brief: View | None = None) -> dict[str, Any]:
+    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had. `brief` is
+    how a viewer is shown events: errors and their reasons are left out for one."""
     explanation = explain(record.planner, record.machine, now)
-    view = explanation.to_dict()
-    trouble = [event_view(e) for e in record.history if e.severity in _TROUBLE][-5:]
-    steps = [event_view(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
+    view, show = explanation.to_dict(), brief or event_view
+    trouble = [show(e) for e in record.history if e.severity in _TROUBLE][-5:]
+    steps = [show(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
     waits = guard.why(record)
-    status, status_text = status_of(record, now, waits)
+    status, status_text = status_of(record, now, waits, brief=brief is not None)
     stopped = guard.stopped(record)
     blocked = f"{record.machine.asked} waits: {waits.text}" if waits is not None and record.machine.asked else stopped
     view["blocked"] = [*view["blocked"], *([blocked] if blocked else [])]
-    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": record.unhealthy,
+    if brief is not None:
+        quarantine = view["quarantine"] and {**view["quarantine"], "reason": ""}
+        view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
+    unhealthy = record.unhealthy if brief is None else ""
+    return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
             "trouble": trouble, "boot": steps}
 
 

@@ -23,12 +23,13 @@ class Status(enum.Enum):
     QUARANTINED = "quarantined"
 
 
-def status_of(record: Record, now: float, waits: Verdict | None = None) -> tuple[Status, str]:
-    """A node's status and a line that says why; `waits` is why the guard holds its next step."""
+def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief: bool = False) -> tuple[Status, str]:
+    """A node's status and a line that says why; `waits` is why the guard holds its next step. `brief`: for viewers, who are not
+    shown what a BMC or a container said."""
     machine = record.machine
     if machine.quarantine is not None:
         name, reason = machine.quarantine.mutation, machine.quarantine.reason
-        return Status.QUARANTINED, f"{name}: {reason}" if name else reason
+        return Status.QUARANTINED, ": ".join(filter(None, (name, "" if brief and name else reason)))
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
     if machine.goal.met(machine.state):
@@ -36,13 +37,14 @@ def status_of(record: Record, now: float, waits: Verdict | None = None) -> tuple
             return Status.WORKING, "the node has yet to take the newest desired state"
         return Status.CONVERGED, ""
     if waits is not None and machine.asked:
-        return Status.HELD, f"{machine.asked} waits: {waits.text}"
+        return Status.HELD, f"{machine.asked} waits" + ("" if brief else f": {waits.text}")
     if machine.held_until > now:
         return Status.HELD, f"the head has started anew; its agent has {machine.held_until - now:.0f} s to come back"
     if machine.not_before > now:
-        return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s: {machine.last_error}"
+        return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s" + ("" if brief else f": {machine.last_error}")
     if record.value("image") == "FATAL":
-        dead = [f"{c['name']}: {c['error'] or c['last_error']}" for c in record.containers if given_up(c["last_error"])]
+        dead = [f"{c['name']}: {(not brief and c['error']) or c['last_error']}" for c in record.containers
+                if given_up(c["last_error"])]
         return Status.QUARANTINED, f"the node has given up on {'; '.join(dead) or 'its images'}"
     if record.planner.next(machine.state, machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"
@@ -53,17 +55,18 @@ def _images(images: tuple[Any, ...]) -> list[dict[str, str]]:
     return [{"name": i.name, "digest": i.digest} for i in images]
 
 
-def parts_view(node: Node, table: Table) -> dict[str, Any]:
-    """What the modules show of their parts of a node ("bmc")."""
+def parts_view(node: Node, table: Table, *, brief: bool = False) -> dict[str, Any]:
+    """What the modules show of their parts of a node ("bmc"); nothing of that to viewers."""
     found: dict[str, Any] = {}
     for name, part in table.parts.items():
-        found |= part.view(node.parts.get(name))
+        found |= part.view(None if brief else node.parts.get(name))
     return found
 
 
-def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None) -> dict[str, Any]:
-    """A node as the API shows it; see the OpenAPI document for the fields."""
-    status, text = status_of(record, now, waits)
+def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False) -> dict[str, Any]:
+    """A node as the API shows it; see the OpenAPI document for the fields. `brief` is for viewers."""
+    status, text = status_of(record, now, waits, brief=brief)
+    containers = [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
     stops = [record.care.freeze and "frozen", record.care.maintenance and "maintenance"]
     active = record.machine.active
     return {
@@ -71,12 +74,12 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "wanted": record.node.state, "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
         "status": status.value, "status_text": text, "stopped": [stop for stop in stops if stop], "ours": record.care.ours,
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
-        "containers": list(record.containers) if record.value("run") == "SYNC" else [],
+        "containers": containers if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
-        **parts_view(record.node, table),
+        **parts_view(record.node, table, brief=brief),
         "boot_id": record.session.boot_id if record.session else None,
         "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,
-                  "agent_error": record.boots.agent_error or None},
+                  "agent_error": (not brief and record.boots.agent_error) or None},
         "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
         "active": active and {
             "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),

@@ -14,13 +14,15 @@ _OF_IMAGES = ("image.", "container.")
 """What the kinds of a node's own events about its images begin with."""
 
 
-def roll_view(roll: Roll, store: Store, nodes: str = "all") -> dict[str, Any]:
-    """A roll as the API shows it, with all of its nodes, those that are not done (open), or none of them."""
-    view = describe(roll)
+def roll_view(roll: Roll, store: Store, nodes: str = "all", *, brief: bool = False) -> dict[str, Any]:
+    """A roll as the API shows it, with all of its nodes, those that are not done (open), or none of them. `brief`: for viewers,
+    without reasons, which may quote what a container or a BMC said."""
+    view = describe(roll) | ({"reason": ""} if brief else {})
     if nodes == "none":
         return view
     chosen = [(k, n) for k, n in roll.nodes.items() if nodes == "all" or n.state is not Stand.DONE]
-    return {**view, "nodes": [_row(roll, node, store.find(key)) for key, node in chosen]}
+    told = {"reason": "", "trouble": ""} if brief else {}
+    return {**view, "nodes": [_row(roll, node, store.find(key)) | told for key, node in chosen]}
 
 
 def _row(roll: Roll, node: NodeRoll, record: Record | None) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""Tokens: giving somebody the right to do something over the network, and taking it back."""
+
+from __future__ import annotations
+
+import math
+
+from layercake.base.text import nearest
+from layercake.head.access.caller import Caller
+from layercake.head.access.tokens import Token
+from layercake.head.head import Head
+from layercake.inventory.schema import groups_of
+from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.module import Role
+
+LONGEST_S = 10 * 366 * 86400.0
+
+
+class TokenChanges:
+    """Operations on tokens. Nobody gives what he does not have."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+
+    async def create(self, caller: Caller, name: str, role: Role, groups: list[str] | None, may_exec: bool,
+                     seconds: float | None) -> tuple[Token, str]:
+        """A token and its text, which is shown this once. It holds for `seconds`, None is until it is revoked. Raises InputError,
+        and Refused for more than the caller has."""
+        if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
+            raise InputError(f"cannot create a token for {seconds} seconds: it is a time above 0, ten years at most")
+        if groups is not None:
+            self._check(groups)
+        expires = None if seconds is None else self._head.store.wall() + seconds
+        if may_exec and not caller.exec:
+            raise Refused(f"cannot create token {name[:80]}: {caller.name} does not have the right exec itself",
+                          hint="root on the head has it")
+        if caller.kind == "token" and caller.expires is not None and (expires is None or expires > caller.expires):
+            raise Refused(f"cannot create token {name[:80]}: it would hold longer than {caller.name} does", hint="say --expires")
+        async with self._head.desire.draft(revises=False) as draft:
+            return self._head.tokens.make(draft, name, role, None if groups is None else tuple(sorted(set(groups))),
+                                          may_exec=may_exec, by=caller.by(), expires=expires)
+
+    def _check(self, groups: list[str]) -> None:
+        known = groups_of({r.name: r.node for r in self._head.store})
+        unknown = next((g for g in groups if g not in known), None)
+        if unknown is not None or not groups:
+            raise InputError(f"cannot create a token for group {str(unknown or '')[:80]!r}: no node of the inventory is in it",
+                             hint=nearest(unknown or "", known))
+
+    async def revoke(self, name: str) -> Token:
+        """Ends a token at once, and what it has open. Raises NotFound."""
+        async with self._head.desire.draft(revises=False) as draft:
+            return self._head.tokens.revoke(draft, name)
