@@ -52,7 +52,7 @@ class Gate:
             return await self._recorded(request, caller, body, answer)
 
     async def _recorded(self, request: web.Request, caller: Caller, body: Any, answer: Answered) -> web.StreamResponse:
-        log_entry = await self._head.audit.begin(caller, f"{request.method} {request.path}", body)
+        record = await self._head.audit.begin(caller, f"{request.method} {request.path}", body)
         status, error = 0, "cut off"
         try:
             response = await answer(body)
@@ -65,7 +65,7 @@ class Gate:
             status, error = 500, "internal error"
             raise
         finally:
-            await whole(self._end(log_entry, status, error))
+            await whole(self._end(record, status, error))
 
     async def _end(self, number: int, status: int, error: str) -> None:
         try:
