@@ -39,7 +39,7 @@ def plant(world: World) -> None:
             store.event(record, kind, "it said canary-output", data={"why": "canary-output"})
     store.event(record, events.NODE_EXEC, "ann runs on the node: mysql -pcanary-exec", data={"command": "canary-exec"})
     store.event(record, events.NODE_EXEC_ENDED, "after 1.0 s, exit status 0: mysql -pcanary-exec")
-    store.event(None, events.ROLL_PAUSED, "roll 1: canary-why")
+    store.event(None, events.ROLL_PAUSED, "roll 1: canary-why", severity="error")
     record.unhealthy = "canary-output"
     record.containers = ({"name": "one", "digest": "x", "state": "dead", "health": "", "pid": 0, "started_s": None, "retries": 3,
                           "last_error": "INIT_FAIL_LIMIT", "error": "canary-output", "retry_in_s": None},)
@@ -86,7 +86,7 @@ async def test_no_viewer_is_shown_a_canary_and_operators_are_shown_each(world: W
         for role in ("viewer", "operator"):
             headers = await token(world.head, role, role)
             shown[role] = await everything(world, api, headers)
-    assert not re.findall(r".{80}canary-.{20}", shown["viewer"])
+    assert not re.findall(r".{0,80}canary-.{0,20}", shown["viewer"])
     assert [c for c in CANARIES if c not in shown["operator"]] == [], "each of them was there to be seen"
     assert "quarantined" in shown["viewer"] and "An attempt was called off" in shown["viewer"], "what has happened, they see"
 

@@ -211,7 +211,7 @@ def test_a_revoked_node_is_out_and_left_alone_until_a_person_clears_it(site: Hos
     site.api("POST", "/v1/nodes/revoke", {"range": node.name, "by": "ann"})
     assert asks(site, node, *shown) == 401
     site.wait("it is shown", lambda: site.states()[node.name]["status"] == "quarantined", 30)
-    assert "revoked by ann" in site.states()[node.name]["status_text"]
+    assert "were revoked by root for ann" in site.states()[node.name]["status_text"]
     assert node.containers() == containers, "what runs there goes on"
     with pytest.raises(HeadRunError):
         site.wait("it comes back", lambda: site.states()[node.name]["status"] != "quarantined", 5)
