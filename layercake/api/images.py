@@ -34,6 +34,9 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     workdir: str | None = None
     namespaces: list[str] | None = None
     hostname: str | None = None
+    capabilities: list[str] | None = None
+    no_new_privileges: bool | None = None
+    user_namespace: bool | None = None
 
     def container(self) -> dict[str, Any]:
         """The container part."""
