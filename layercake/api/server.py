@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,19 @@ def _error(request: web.Request, error: LayercakeError) -> web.Response:
     return web.json_response(body, status=status)
 
 
+def _local_socket(path: Path) -> socket.socket:
+    """A Unix socket for its owner alone: nobody can connect before it listens, and then its mode is set. Not by umask(2): that is
+    the whole process's, and other threads make files too. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(str(path))
+        path.chmod(0o600)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
 class Api:
     """Serves the head's API until it is stopped."""
 
@@ -54,11 +67,7 @@ class Api:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         local = await self._runner(self._app(local=True))
-        before = os.umask(0o177)
-        try:
-            await web.UnixSite(local, str(path)).start()
-        finally:
-            os.umask(before)
+        await web.SockSite(local, _local_socket(path)).start()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         pki = self._head.data_dir / "pki"

@@ -98,6 +98,8 @@ def status(app: App) -> Answer:
                      "nodes are silent; nothing is done to them")
         if "database" in answer:  # a head from before an upgrade does not say
             out.line(f"database  {_database(answer['database'])}")
+        for warning in answer.get("warnings") or []:
+            out.line(f"WARNING   {warning}")
         out.line("")
         rows = [[s["name"], s["state"], s["pid"] or "-", s["restarts"], seconds(s["since_s"]), s["health"] or ""]
                 for s in answer["services"]]

@@ -57,6 +57,7 @@ NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be to
 SYNC_ATTACHED = EventKind("sync.attached", _I, "The node's agent speaks.")
 SYNC_LOST = EventKind("sync.lost", _W, "The node fell silent, or did not answer when it was asked.")
 SECRET_REFUSED = EventKind("secret.refused", _W, "A node asked for a secret that none of its images needs.")
+SECRET_EXPOSED = EventKind("secret.exposed", _W, "Others on the head may read the file of a secret.")
 SECRET_UNREADABLE = EventKind("secret.unreadable", _E, "A secret that the inventory refers to cannot be read on the head.")
 
 SERVICE_RUNNING = EventKind("service.running", _I, "A module's process is well.")
@@ -97,7 +98,8 @@ EVENTS: tuple[EventKind, ...] = (
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
     BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, NODE_EVENT, NODE_FLOODS,
-    NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
+    NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_EXPOSED,
+    SECRET_UNREADABLE, SERVICE_RUNNING,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,

@@ -77,7 +77,8 @@ class Head:
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         certificates = NodeCertificates(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", certificates.sign)
-        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots))
+        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots),
+                             settings.secrets_in(data_dir))
         self.hands = Hands(self._dispatcher, self.teller)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(certificates)
