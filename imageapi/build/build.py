@@ -30,6 +30,7 @@ from imageapi.build.recipe import Recipe, read
 from imageapi.build.source import Kind, Source, detect
 from imageapi.build.squash import squash
 from imageapi.build.tools import PATH, run
+from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 Progress = Callable[[str, float | None], None]
@@ -88,9 +89,10 @@ def build(path: Path, out: Path, options: Options = Options(), progress: Progres
 def source_date(environment: Mapping[str, str]) -> int:
     """SOURCE_DATE_EPOCH (seconds, Unix), 0 when not set. Raises InputError."""
     text = environment.get("SOURCE_DATE_EPOCH", "") or "0"
-    if not text.isdecimal() or int(text) >= 1 << 32:
+    found = whole_number(text, (1 << 32) - 1)
+    if found is None:
         raise InputError(f"cannot use SOURCE_DATE_EPOCH={text[:40]!r}: seconds since 1970 are expected")
-    return int(text)
+    return found
 
 
 @contextmanager

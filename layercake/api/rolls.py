@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.route import Route, number
+from layercake.base.text import whole_number
 from layercake.head.operations import Operations
 from layercake.head.operations.rolls import Ask, said_by
 from layercake.head.views.rolls import SHOWS, roll_view
@@ -98,6 +99,7 @@ class RollRoutes:
 
 def _id(request: web.Request) -> int:
     text = request.match_info["id"]
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    found = whole_number(text, 10 ** 9)
+    if found is None:
         raise NotFound(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
-    return int(text)
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
@@ -33,6 +34,7 @@ class Route:
 def number(request: web.Request, name: str, default: int) -> int:
     """A whole number from the query. Raises InputError."""
     text = request.query.get(name, "")
-    if text and not (text.isascii() and text.isdigit() and len(text) < 16):
+    found = whole_number(text, 10 ** 15) if text else default
+    if found is None:
         raise InputError(f"cannot use {name}={text[:40]!r}: a whole number is expected")
-    return int(text) if text else default
+    return found

@@ -17,7 +17,7 @@ from layercake.kraken.errors import InputError
 _OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=True), Column("SINCE", right=True),
             Column("NODES", flexible=True))
 _MAINTENANCES = (Column("NODE"), Column("SINCE"), Column("UNTIL"), Column("BY"), Column("ENDED"), Column("REASON", flexible=True))
-_SPAN = re.compile(r"(\d{1,6})([smhd])")
+_SPAN = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import imageapi.events
 import minos.events
 from imageapi.store.store import ImageStore
-from layercake.base.text import parse_json
+from layercake.base.text import parse_json, whole_number
 from layercake.head import events
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.document import desired
@@ -205,10 +205,9 @@ class NodeApi:
         body = await _body(request)
         if not isinstance(body, dict):
             raise OperationFailed("cannot take the answer: it is not an object")
-        said = request.match_info["id"]
-        number = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else -1
-        future = self._answers.get(number)
-        if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():
+        asked = whole_number(request.match_info["id"], 1 << 63)
+        future = None if asked is None else self._answers.get(asked)
+        if future is not None and asked in self._requests.get(record.node.id, {}) and not future.done():
             future.set_result(body)
         return _json({"taken": future is not None})
 
