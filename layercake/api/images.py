@@ -54,6 +54,13 @@ class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
+class KeysRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """New keys for the nodes' access to the image store; or, with `drop_old`, an end to the keys that they had before."""
+
+    range: str
+    drop_old: bool = False
+
+
 class ImageRoutes:
     """The handlers, over one head."""
 
@@ -70,6 +77,7 @@ class ImageRoutes:
             Route("POST", "/v1/images/roll", operate, "Move nodes to an image, many in batches", self._roll, RollRequest),
             Route("GET", "/v1/images/diff", view, "How two images differ: packages, files", self._diff, query=("a", "b")),
             Route("GET", "/v1/images/{name}/history", view, "What a name points to and pointed to, newest first", self._history),
+            Route("POST", "/v1/images/keys", admin, "Give nodes new keys of the image store", self._keys, KeysRequest),
             Route("DELETE", "/v1/contents/unused", operate, "Delete contents that no name, node or roll needs", self._prune),
         )
 
@@ -91,6 +99,11 @@ class ImageRoutes:
 
     async def _diff(self, request: web.Request, body: None) -> Any:
         return await self._ops.images.difference(request.query.get("a", ""), request.query.get("b", ""))
+
+    async def _keys(self, request: web.Request, body: KeysRequest) -> Any:
+        if body.drop_old:
+            return {"nodes": [], "dropped": await self._ops.images.drop_old_keys(body.range)}
+        return {"nodes": await self._ops.images.rotate_keys(body.range), "dropped": []}
 
     async def _prune(self, request: web.Request, body: None) -> Any:
         return {"deleted": await self._ops.images.prune()}

@@ -33,6 +33,7 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
+from layercake.head.nodekeys import NodeKeyring
 from layercake.head.rolls import subjects
 from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.rolls.manager import Rolls
@@ -96,6 +97,7 @@ class Head:
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
                              certificates, self.table, self.boots)
+        self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life
@@ -111,7 +113,7 @@ class Head:
         self.services.start()
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self.rolls.run())]
         if image_settings(self.settings).store != "file":
-            self._tasks.append(asyncio.create_task(self._check_images()))
+            self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
             gate = Slurm(Scontrol(slurm.conf), self._draining, self.rolls.look, self._slurm_event,

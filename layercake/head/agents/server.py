@@ -158,7 +158,7 @@ class NodeApi:
             self._store.event(record, events.SECRET_REFUSED, "asked for a secret that none of its images needs",
                               data={"secret": name[:80]})
             raise Refused("cannot hand out the secret: no image of this node needs it")
-        return web.json_response({"key": self._images.secret(name)}, headers={"Cache-Control": "no-store"})
+        return web.json_response({"key": self._images.secret(name, record.name)}, headers={"Cache-Control": "no-store"})
 
     async def _agent(self, request: web.Request) -> web.Response:
         """The agent that a node shall have, and no other."""
