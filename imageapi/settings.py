@@ -22,7 +22,7 @@ class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pool: Annotated[str, Meta(description="rbd: the pool for images.")] = ""
     user: Annotated[str, Meta(description="rbd: the client in the keyring; the first if not given.")] = ""
     node_keyring: Annotated[str, Meta(
-        description="rbd: a keyring with the nodes' client; without it the head asks the cluster for one.")] = ""
+        description="rbd: a keyring with the client that all nodes share; without it the head makes one for each node.")] = ""
 
 
 def check(settings: ImageSettings) -> None:

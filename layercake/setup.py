@@ -45,6 +45,7 @@ def initialise(
     found, prefix = _address_of(interface)
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     data_dir.chmod(0o700)
+    (data_dir / "secrets").mkdir(exist_ok=True, mode=0o700)
     if (data_dir / head_settings.FILE_NAME).exists():
         settings = head_settings.load(data_dir)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")

@@ -39,7 +39,7 @@ EARLY_MOUNTS = (
 LATE_MOUNTS = (
     ("devpts", "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=620,gid=5,ptmxmode=666"),
     ("tmpfs", "/dev/shm", "tmpfs", NSD, "mode=1777"),  # noqa: S108 (mounted here, by PID 1)
-    ("cgroup2", "/sys/fs/cgroup", "cgroup2", NSDX, ""),
+    ("cgroup2", "/sys/fs/cgroup", "cgroup2", NSDX, "nsdelegate"),
 )
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/root", "TERM": "linux", "LC_ALL": "C.UTF-8"}

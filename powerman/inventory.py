@@ -46,7 +46,7 @@ def username(value: object) -> str:
 
 def password(value: object) -> SecretRef:
     """A reference to a password. A literal one is refused, and never shown."""
-    hint = "write {file: /path/on/the/head} or {env: NAME}"
+    hint = "write {file: /path/on/the/head}, in its directory of secrets, or {env: NAME}"
     if not isinstance(value, dict):
         if value is not None and not isinstance(value, list):
             raise Mistake("a password may not stand in the inventory", hint + ", and change the password: it was in a file")
@@ -58,6 +58,8 @@ def password(value: object) -> SecretRef:
     if kind == "file":
         if not _PATH.fullmatch(where):
             raise Mistake("expected the absolute path of a file on the head", hint)
+        if ".." in where.split("/"):
+            raise Mistake("a secret's path has no ..", hint)
         return SecretRef(file=where)
     if not ENV_NAME.fullmatch(where):
         # Not shown: it may be the password itself.
@@ -148,7 +150,7 @@ class Bmc(NodePart, frozen=True, kw_only=True):
         description="UDP for ipmi (623 if not given), TCP for redfish (443, or the URL's).")] = 0
     username: Annotated[str, Check(username), Meta(description="The user to log in as.")] = ""
     password: Annotated[SecretRef | None, Check(password), Meta(
-        description="A reference to the password: {file: PATH} or {env: NAME} on the head.")] = None
+        description="A reference to the password: {file: PATH} in the head's directory of secrets, or {env: NAME}.")] = None
     system: Annotated[str | None, Check(system, each=True), Meta(
         description="redfish: the path of the system, when the service has several.")] = None
     verify_tls: Annotated[bool | str, Check(verify_tls), Meta(
@@ -184,6 +186,21 @@ def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
 def unique(bmc: Bmc) -> Unique:
     """No two nodes have one BMC."""
     return Unique("BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address")
+
+
+def secret_to(bmc: Bmc) -> str:
+    """Where the password is sent, and whether anybody checks who is there."""
+    trust = "" if bmc.driver != "redfish" or bmc.verify_tls is True else f", verify_tls: {str(bmc.verify_tls).lower()}"
+    return f"{bmc.driver} {bmc.address} port {bmc.port}{trust}"
+
+
+def warnings(bmc: Bmc) -> tuple[str, ...]:
+    """What an eavesdropper on the BMCs' network would be glad of."""
+    if bmc.driver != "redfish":
+        return ()
+    if bmc.address.startswith("http://"):
+        return ("the BMC's password goes over http:// where anybody can read it",)
+    return () if bmc.verify_tls else ("verify_tls: false sends the BMC's password to whoever answers",)
 
 
 def view(bmc: Bmc | None) -> dict[str, Any]:

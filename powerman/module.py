@@ -11,7 +11,7 @@ from layercake.kraken.mutation import Mutation
 from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal
 from powerman.calls import CALLS
 from powerman.events import EVENTS
-from powerman.inventory import TIMEOUT_S, Bmc, complete, unique, view
+from powerman.inventory import TIMEOUT_S, Bmc, complete, secret_to, unique, view, warnings
 from powerman.mutations import MUTATIONS, VARIABLES
 from powerman.settings import PowerSettings
 
@@ -31,7 +31,8 @@ def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) ->
 
 MODULE = Module(
     name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
-    section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view), variables=VARIABLES, mutations=MUTATIONS,
+    section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view, secret_to, warnings), variables=VARIABLES,
+    mutations=MUTATIONS,
     goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, watches=("power",), alive={"power": "ON"}, tune=tune,
     calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
 )

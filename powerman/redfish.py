@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import functools
 import ssl
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -33,6 +35,8 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
 
     `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file cannot be used.
     """
+    if isinstance(verify, str) and not Path(verify).is_file():  # a FIFO would be waited for, and all BMCs with it
+        raise OSError(errno.ENOENT, "it is no file", verify)
     if verify is not False:
         return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

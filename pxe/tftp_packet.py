@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from layercake.base.text import whole_number
 from layercake.kraken.errors import WireError
 
 _TWO = struct.Struct("!HH")
@@ -91,9 +92,9 @@ def negotiate(options: Mapping[str, str], size: int) -> Terms:
     block, window, timeout = PLAIN_BLOCK, 1, 1.0
     acknowledged: list[tuple[str, str]] = []
     for key, value in options.items():
-        if not value.isdigit() or len(value) > 10:
+        number = whole_number(value, 10 ** 10)
+        if number is None:
             continue
-        number = int(value)
         if key == "blksize" and 8 <= number <= 65464:
             block = min(number, MAX_BLOCK)
             acknowledged.append((key, str(block)))

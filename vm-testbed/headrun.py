@@ -62,10 +62,14 @@ class HeadRun(HeadClient):
         config = yaml.safe_load(path.read_text())
         for section, value in settings.items():
             config[section] = {**config[section], **value} if isinstance(value, Mapping) else value
+        config.pop("secrets", None)  # an older version does not know it
+        if self.code == ROOT and self.rack.secrets is not None:
+            config["secrets"] = str(self.rack.secrets.password_file.parent)
         path.write_text(yaml.safe_dump(config))
 
     def start(self, limit_s: float = 120.0) -> None:
         """Starts the head; returns when its API answers and its services run."""
+        self._override({})
         with (self.data / "head.log").open("ab") as log:
             self.process = self.rack.exec(
                 [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)],

@@ -61,4 +61,5 @@ def slurm_container(server: str) -> dict[str, object]:
     Epilog; cgroup.conf beside it CgroupPlugin=cgroup/v2 and IgnoreSystemd=yes, because there is no systemd in the image.
     """
     return {"systemd": False, "command": ["/init"], "env": {"SLURM_SERVER": server}, "stop_timeout_s": 20.0,
+            "capabilities": ["SYS_NICE"],  # a job's processes are placed on processors
             "mounts": [{"kind": "bind", "source": BUSY_DIRECTORY, "target": BUSY_DIRECTORY}]}

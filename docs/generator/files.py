@@ -47,6 +47,10 @@ CONTAINER_MEANINGS = {
     "workdir": "The directory that the command starts in.",
     "namespaces": "The namespaces that it has of its own.",
     "hostname": "Its host name; the node's own if it is empty.",
+    "capabilities": "Linux capabilities beside the least set, such as NET_RAW; or ALL. See "
+                    "[what a container may do](../explanation/security.md#containers).",
+    "no_new_privileges": "Whether sudo and other set-user-ID programs gain nothing. Without it: true, with systemd false.",
+    "user_namespace": "Whether its root is a user of the node without rights. Needs a Linux of 6.3 or later on the node.",
 }
 
 

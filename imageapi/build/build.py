@@ -1,7 +1,7 @@
 """From a Dockerfile, an archive or a directory to a squashfs file, by buildah, skopeo, umoci and mksquashfs.
 
-    Dockerfile ──buildah──┐
-    archive ─────skopeo───┴─> OCI layout ──umoci──> root file system ──checks──> mksquashfs ──> FILE.squashfs
+    Dockerfile ──buildah in a box──> archive
+    archive ─────skopeo─────> OCI layout ──umoci──> root file system ──checks──> mksquashfs ──> FILE.squashfs
     tar ─────────tar──────────────────────────────> root file system
     directory ────────────────────────────────────> as it is
 
@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import rootfs
+from imageapi.build.box import Box
 from imageapi.build.recipe import Recipe, read
 from imageapi.build.source import Kind, Source, detect
 from imageapi.build.squash import squash
 from imageapi.build.tools import PATH, run
+from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 Progress = Callable[[str, float | None], None]
@@ -36,11 +38,13 @@ Progress = Callable[[str, float | None], None]
 
 _STEP = re.compile(r"STEP (\d+)/(\d+): (.*)")
 _TAG = "layercake"
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`systemd`, `command` and `env` go before what the source says; `build_args` are a Dockerfile's ARGs."""
+    """`systemd`, `command` and `env` go before what the source says; `build_args` are a Dockerfile's ARGs,
+    `network` lets its steps, and the fetching of its base, out to the network (box.py)."""
 
     dockerfile: Path | None = None
     build_args: tuple[str, ...] = ()
@@ -48,6 +52,7 @@ class Options:
     systemd: bool | None = None
     command: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    network: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +89,18 @@ def build(path: Path, out: Path, options: Options = Options(), progress: Progres
 def source_date(environment: Mapping[str, str]) -> int:
     """SOURCE_DATE_EPOCH (seconds, Unix), 0 when not set. Raises InputError."""
     text = environment.get("SOURCE_DATE_EPOCH", "") or "0"
-    if not text.isdecimal() or int(text) >= 1 << 32:
+    found = whole_number(text, (1 << 32) - 1)
+    if found is None:
         raise InputError(f"cannot use SOURCE_DATE_EPOCH={text[:40]!r}: seconds since 1970 are expected")
-    return int(text)
+    return found
 
 
 @contextmanager
 def _scratch(near: Path) -> Iterator[Path]:
     """A directory for the intermediate files, away afterwards; on the disk of the result, not in a small /tmp.
 
-    buildah bind-mounts the machine's own directories into a build. It runs in a mount namespace of its own, so none of
-    them can be left here; still, nothing is deleted while something is mounted below.
+    Directories of this machine are mounted into a build. It runs in a mount namespace of its own, so none of them can be
+    left here; still, nothing is deleted while something is mounted below.
     """
     near.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".image-build-", dir=near)).resolve()
@@ -130,8 +136,10 @@ def _layout(source: Source, scratch: Path, epoch: int, options: Options, progres
     """The source as an OCI layout with one image in it."""
     layout = scratch / "layout"
     if source.kind is Kind.DOCKERFILE:
-        _buildah(source, layout, scratch, epoch, options, progress)
-        return layout
+        made = detect(_buildah(source, scratch, epoch, options, progress))
+        if made.kind is not Kind.OCI_ARCHIVE:
+            raise OperationFailed(f"cannot build {source.path}: what it has made is {made.kind.value}")
+        source = made
     transport = {Kind.LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive", Kind.DOCKER_ARCHIVE: "docker-archive"}[source.kind]
     progress("reading the archive", None)
     # The policy says whose signature a registry's image needs. This is a file that an administrator names.
@@ -140,28 +148,33 @@ def _layout(source: Source, scratch: Path, epoch: int, options: Options, progres
     return layout
 
 
-def _buildah(source: Source, layout: Path, scratch: Path, epoch: int, options: Options, progress: Progress) -> None:
-    """Builds a Dockerfile. The head has no container engine: chroot isolation, plain directories, the head's network."""
+def _buildah(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> Path:
+    """Builds a Dockerfile in a box, to an archive that is as strange as any. Raises InputError, OperationFailed."""
 
     def line(text: str) -> None:
         if step := _STEP.match(text):
             progress(f"step {step[1]}/{step[2]}: {step[3]}"[:100], (int(step[1]) - 1) / int(step[2]))
 
-    base = ["buildah", "--root", str(scratch / "storage"), "--runroot", str(scratch / "run"), "--storage-driver", "vfs"]
+    progress("copying what the Dockerfile may copy from", None)
+    box = Box(scratch / "box", network=options.network)
+    box.take(source.context)
+    shutil.copyfile(source.path, box.scratch / "Dockerfile")
+    base = ["buildah", "--root", "/scratch/storage", "--runroot", "/scratch/run", "--storage-driver", "vfs"]
     arguments = [word for item in options.build_args for word in ("--build-arg", item)]
-    alone = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    environment = _environment(scratch) | {"SOURCE_DATE_EPOCH": str(epoch)}
-    run([*alone, *base, "build", "--isolation", "chroot", "--network", "host", "--timestamp", str(epoch), "--layers=false",
-         *arguments, "-f", str(source.path.absolute()), "-t", f"localhost/{_TAG}", str(source.context.absolute())],
-        f"build {source.path}", "buildah", environment, line)
+    environment = {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/scratch", "TMPDIR": "/scratch", "SOURCE_DATE_EPOCH": str(epoch)}
+    if options.network:
+        environment |= {name: os.environ[name] for name in _PROXIES if name in os.environ}
+    # Of the box's own things nothing is worth a second wall: no isolation but a chroot, plain directories, the box's network.
+    box.run([*base, "build", "--isolation", "chroot", "--network", "host", "--timestamp", str(epoch), "--layers=false", *arguments,
+             "-f", "/scratch/Dockerfile", "-t", f"localhost/{_TAG}", "/context"], f"build {source.path}", environment, line)
     progress("collecting the layers", None)
-    run([*alone, *base, "push", f"localhost/{_TAG}", f"oci:{layout}:{_TAG}"], f"build {source.path}", "buildah", environment)
+    box.run([*base, "push", f"localhost/{_TAG}", f"oci-archive:/scratch/image.tar:{_TAG}"], f"build {source.path}", environment)
+    return box.result("image.tar")
 
 
 def _environment(scratch: Path) -> dict[str, str]:
     """What the tools get to see: where registries and proxies are set up, and nothing else of ours."""
-    proxies = ("http_proxy", "https_proxy", "no_proxy")
-    kept = ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", *proxies, *(name.upper() for name in proxies))
+    kept = ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", *_PROXIES)
     return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)} | {k: os.environ[k] for k in kept if k in os.environ}
 
 

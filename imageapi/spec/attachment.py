@@ -15,7 +15,7 @@ BLOCK = 4096
 RBD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 """A pool, image, snapshot, user or secret. The kernel splits its orders at blanks and commas, so these are plain."""
 
-_MONITOR = re.compile(r"(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\]):(\d{1,5})")
+_MONITOR = re.compile(r"([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)

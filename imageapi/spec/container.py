@@ -16,14 +16,15 @@ from imageapi.spec.fields import absolute, fail, known, number, whole, words
 from imageapi.spec.health import SYSTEM_CHECK, Health, parse_health
 from imageapi.spec.names import NAME
 from imageapi.spec.objects import MountSpec, parse_container_mount
+from imageapi.spec.privileges import parse_capabilities
 
 CONTAINER_FIELDS = ("systemd", "command", "env", "stop_timeout_s", "restart", "depends", "health", "resources", "devices", "hooks",
-                    "mounts", "workdir", "namespaces", "hostname")
+                    "mounts", "workdir", "namespaces", "hostname", "capabilities", "no_new_privileges", "user_namespace")
 """All that may stand in a container description."""
 
 RESTARTS = ("on-failure", "never", "always")
 NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup", "network")
-"""Those that a container may have of its own; a user namespace would need mapped files on a read-only squashfs."""
+"""Those that a container may have of its own; the one of users has a field of its own, `user_namespace`."""
 
 DEFAULT_NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup")
 HOOKS = ("createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -60,7 +61,8 @@ class ContainerSpec:
 
     `depends` names images of the same set that must be up, and healthy, before this one is started; a name without a
     tag means whatever tag the set has of it. `hostname` "" is the node's own name. `health` is what the description says of it;
-    what is asked is `check`.
+    what is asked is `check`. `capabilities` are those beside privileges.LEAST. `no_new_privileges` None is as the init needs it:
+    see `locked`. `user_namespace` makes the container's root a user of the node without rights.
     """
 
     systemd: bool = False
@@ -77,6 +79,14 @@ class ContainerSpec:
     workdir: str = "/"
     namespaces: tuple[str, ...] = DEFAULT_NAMESPACES
     hostname: str = ""
+    capabilities: tuple[str, ...] = ()
+    no_new_privileges: bool | None = None
+    user_namespace: bool = False
+
+    @property
+    def locked(self) -> bool:
+        """Whether sudo and other set-user-ID programs gain nothing. Where systemd runs, people may log in and need them."""
+        return not self.systemd if self.no_new_privileges is None else self.no_new_privileges
 
     @property
     def check(self) -> Health | None:
@@ -92,10 +102,12 @@ class ContainerSpec:
             "devices": list(self.devices), "hooks": {name: [list(c) for c in commands] for name, commands in self.hooks},
             "mounts": [m.to_wire() for m in self.mounts], "workdir": self.workdir if self.workdir != "/" else "",
             "namespaces": list(self.namespaces) if self.namespaces != DEFAULT_NAMESPACES else [],
-            "hostname": self.hostname,
+            "hostname": self.hostname, "capabilities": list(self.capabilities), "user_namespace": self.user_namespace or None,
         }
+        if self.no_new_privileges is not None:
+            more["no_new_privileges"] = self.no_new_privileges
         return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env),
-                "stop_timeout_s": self.stop_timeout_s, "restart": self.restart} | {k: v for k, v in more.items() if v}
+                "stop_timeout_s": self.stop_timeout_s, "restart": self.restart} | {k: v for k, v in more.items() if v or v is False}
 
 
 def is_checked(container: Mapping[str, Any]) -> bool:
@@ -146,7 +158,16 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         basic, depends=tuple(sorted(set(depends))), health=health, resources=parse_resources(given.get("resources", {})),
         devices=parse_devices(given.get("devices", [])), hooks=parse_hooks(given.get("hooks", {})),
         mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
-        namespaces=parse_namespaces(namespaces, basic.systemd), hostname=hostname)
+        namespaces=parse_namespaces(namespaces, basic.systemd), hostname=hostname,
+        capabilities=parse_capabilities(given.get("capabilities", [])), user_namespace=_switch(given, "user_namespace") or False,
+        no_new_privileges=_switch(given, "no_new_privileges"))
+
+
+def _switch(given: Mapping[str, Any], name: str) -> bool | None:
+    """true or false, None if nothing is said. Raises InputError."""
+    if name in given and not isinstance(given[name], bool):
+        raise fail(name, given[name], "true or false")
+    return given.get(name)
 
 
 def parse_resources(data: object) -> Resources:

@@ -21,6 +21,7 @@ from typing import Any
 from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.fields import absolute, fail
 from imageapi.spec.names import DIGEST
+from layercake.base.text import whole_number
 
 Spec = dict[str, Any]
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\]")
@@ -159,8 +160,9 @@ def resolve_uri(data: Mapping[str, Any]) -> Spec:
                                              "readonly": bool(data.get("readonly"))}, **more}
     if separator and scheme == "iscsi":
         target, _, lun = path.partition("/")
-        unit = int(lun or 0) if (lun or "0").isascii() and (lun or "0").isdigit() else -1
-        return {"kind": "attach", "attach": {"kind": "iscsi", "portal": authority, "target": target, "lun": unit}, **more}
+        unit = whole_number(lun or "0", 1 << 16)
+        return {"kind": "attach", "attach": {"kind": "iscsi", "portal": authority, "target": target,
+                                             "lun": -1 if unit is None else unit}, **more}
     if separator and scheme in ("http", "https"):
         source = {"kind": "http", "url": uri, "digest": data.get("digest"), "size": data.get("size")}
         return {"kind": "attach", "attach": source, **more}

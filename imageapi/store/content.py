@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from imageapi.store.nodekeys import NodeKeys
 from layercake.kraken.errors import InputError, OperationFailed
 
 CHUNK = 1 << 20
@@ -45,11 +46,15 @@ class Content(Protocol):
     def file(self, digest: str, spare: Path) -> Path:
         """A file with the content, to be read only: the backend's own, or a copy made at `spare`. Raises LayercakeError."""
 
-    def attachment(self, digest: str) -> Attachment | None:
-        """How nodes attach a content, None if they fetch it. From memory: the head's loop asks."""
+    @property
+    def keys(self) -> NodeKeys | None:
+        """The nodes' own keys, None if they need none."""
 
-    def secret(self, name: str) -> str:
-        """A key that an attachment names, in base64. Raises OperationFailed."""
+    def attachment(self, digest: str, node: str = "") -> Attachment | None:
+        """How a node attaches a content, None if it fetches it. From memory: the head's loop asks."""
+
+    def secret(self, name: str, node: str = "") -> str:
+        """A key that a node's attachment names, in base64. Raises OperationFailed."""
 
     def check(self) -> str:
         """Looks whether the backend works; says in a few words what it is. Raises LayercakeError."""
@@ -70,6 +75,8 @@ def check_squashfs(path: Path) -> None:
 
 class FileContent:
     """DIR/HEX.squashfs. Everything is written beside its place and renamed: a crash leaves the old state."""
+
+    keys: NodeKeys | None = None
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -127,11 +134,11 @@ class FileContent:
             raise OperationFailed(f"cannot read content {digest[:24]}: it is not in the store any more")
         return self.path(digest)
 
-    def attachment(self, digest: str) -> Attachment | None:
+    def attachment(self, digest: str, node: str = "") -> Attachment | None:
         """None: files are fetched."""
         return None
 
-    def secret(self, name: str) -> str:
+    def secret(self, name: str, node: str = "") -> str:
         """There are none."""
         raise OperationFailed(f"cannot hand out secret {name[:80]!r}: the file store has none")
 

@@ -2,7 +2,8 @@
 
     POOL/image.HEX@v1       the squashfs and its hash tree; the snapshot is protected, so it never changes
     DIR/cluster.json        which contents are there, and where the monitors are: the head's loop asks this copy in memory
-    DIR/node.key            the key of a client that may only read this pool; nodes get it over TLS
+    DIR/node.key            the key of a client that may only read this pool; nodes without one of their own get it over TLS
+    DIR/node-keys.json      the nodes' own keys (nodekeys.py)
     DIR/signing.key         signs manifests (manifest.py)
 
 Everything that talks to the cluster is an errand of a helper process (rbdworker.py says why), with a limit on how long it may
@@ -28,6 +29,7 @@ from typing import IO, Any
 from imageapi.spec.attachment import RbdSource, parse_verity
 from imageapi.store.content import Attachment, check_squashfs
 from imageapi.store.manifest import Signer, manifest
+from imageapi.store.nodekeys import NodeKeys
 from layercake.base.files import read_json, write_atomic, write_json
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 
@@ -178,6 +180,8 @@ class RbdContent:
         self._lock = threading.Lock()
         self._file = directory / "cluster.json"
         self._facts = self._load()
+        own = not cluster.node_keyring  # else somebody else makes the clients
+        self.keys = NodeKeys(directory / "node-keys.json", cluster.pool, self._errands) if own else None
 
     def _load(self) -> dict[str, Any]:
         """What is known of the cluster. Facts of another pool are not."""
@@ -270,18 +274,22 @@ class RbdContent:
         self._errands.run("get", f"read content {digest[:24]}", hex=digest.partition(":")[2], size=size, path=str(spare))
         return spare
 
-    def attachment(self, digest: str) -> Attachment | None:
-        """How nodes attach a content that is in the cluster."""
+    def attachment(self, digest: str, node: str = "") -> Attachment | None:
+        """How a node attaches a content that is in the cluster: with a key of its own, or else with the one that all share."""
         facts = self._facts
         content = facts["contents"].get(digest)
         if content is None:
             return None
-        source = RbdSource(tuple(facts["monitors"]), self._cluster.pool, f"image.{digest.partition(':')[2]}", "v1",
-                                    facts["node_user"], self.secret_name)
+        own = self.keys.of(node) if self.keys else None
+        user, secret = (own[0], f"ceph-{own[0]}") if own else (facts["node_user"], self.secret_name)
+        source = RbdSource(tuple(facts["monitors"]), self._cluster.pool, f"image.{digest.partition(':')[2]}", "v1", user, secret)
         return Attachment(source.to_wire(), parse_verity(content["verity"]).to_wire())
 
-    def secret(self, name: str) -> str:
-        """The nodes' key."""
+    def secret(self, name: str, node: str = "") -> str:
+        """A node's own key, or the one that all share."""
+        own = self.keys.of(node) if self.keys else None
+        if own is not None and name == f"ceph-{own[0]}":
+            return own[1]
         if name != self.secret_name:
             raise OperationFailed(f"cannot hand out secret {name[:80]!r}: there is no such secret")
         try:

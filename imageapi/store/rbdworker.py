@@ -106,14 +106,39 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
 def node_key(request: dict[str, Any]) -> dict[str, Any]:
     """The key of a client that may read this pool's images and nothing else; made if it is not there. Needs the right to."""
-    pool = request["pool"]
-    caps = ["mon", "profile rbd-read-only", "osd", f"profile rbd-read-only pool={pool}"]
-    command = {"prefix": "auth get-or-create", "entity": f"client.{request['node_user']}", "caps": caps, "format": "json"}
     with _cluster(request) as cluster:
-        status, out, error = cluster.mon_command(json.dumps(command), b"", timeout=request["limit_s"])
+        return {"key": _client(cluster, request["node_user"], request)}
+
+
+def _client(cluster: Any, user: str, request: dict[str, Any]) -> str:
+    caps = ["mon", "profile rbd-read-only", "osd", f"profile rbd-read-only pool={request['pool']}"]
+    command = {"prefix": "auth get-or-create", "entity": f"client.{user}", "caps": caps, "format": "json"}
+    status, out, error = cluster.mon_command(json.dumps(command), b"", timeout=request["limit_s"])
     if status:
         raise OSError(-status, error)
-    return {"key": json.loads(out)[0]["key"]}
+    return str(json.loads(out)[0]["key"])
+
+
+def node_keys(request: dict[str, Any]) -> dict[str, Any]:
+    """The same for several clients, on one connection: {client: key}."""
+    keys = {}
+    with _cluster(request) as cluster:
+        for user in request["users"]:
+            keys[user] = _client(cluster, user, request)
+            say(progress=len(keys))
+    return {"keys": keys}
+
+
+def drop_keys(request: dict[str, Any]) -> dict[str, Any]:
+    """Takes clients away; one that is not there is fine. Needs the right to."""
+    with _cluster(request) as cluster:
+        for number, user in enumerate(request["users"]):
+            command = {"prefix": "auth rm", "entity": f"client.{user}"}
+            status, _, error = cluster.mon_command(json.dumps(command), b"", timeout=request["limit_s"])
+            if status not in (0, -errno.ENOENT):
+                raise OSError(-status, error)
+            say(progress=number)
+    return {}
 
 
 def _manifest(ioctx: Any, name: str) -> dict[str, str] | None:
@@ -240,8 +265,8 @@ def get(request: dict[str, Any]) -> dict[str, Any]:
 
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "measure": measure, "check": check, "node_key": node_key, "put": put, "listing": listing,
-    "remove": remove, "verify": verify, "get": get,
+    "measure": measure, "check": check, "node_key": node_key, "node_keys": node_keys, "drop_keys": drop_keys, "put": put,
+    "listing": listing, "remove": remove, "verify": verify, "get": get,
 }
 
 

@@ -22,9 +22,10 @@ from typing import Any
 from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_container
 from imageapi.spec.names import NAME
 from imageapi.store.content import Attachment, Content, FileContent
+from imageapi.store.nodekeys import NodeKeys
 from layercake.base.files import read_json, write_json
 from layercake.base.text import describe
-from layercake.kraken.errors import InputError, NotFound, OperationFailed, Unreachable
+from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused, Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +189,31 @@ class ImageStore:
         """A file with a content, to be read only; a copy is made at `spare` if the backend has none. Raises LayercakeError."""
         return (self._content if self._content.attachment(digest) else self._files).file(digest, spare)
 
-    def attachment(self, digest: str) -> Attachment | None:
-        """How nodes attach a content, None if they fetch it as a file."""
-        return self._content.attachment(digest)
+    def attachment(self, digest: str, node: str = "") -> Attachment | None:
+        """How a node attaches a content, None if it fetches it as a file."""
+        return self._content.attachment(digest, node)
 
-    def secret(self, name: str) -> str:
-        """The key, in base64, that an attachment names. Raises OperationFailed."""
-        return self._content.secret(name)
+    def secret(self, name: str, node: str = "") -> str:
+        """The key, in base64, that a node's attachment names. Raises OperationFailed."""
+        return self._content.secret(name, node)
+
+    def has_key(self, node: str) -> bool:
+        """Whether a node has a key of its own, or needs none."""
+        return self._content.keys is None or self._content.keys.of(node) is not None
+
+    def make_keys(self, nodes: builtins.list[str], *, anew: bool = False) -> builtins.list[str]:
+        """Makes keys for nodes (nodekeys.py); the nodes that have another now. Raises LayercakeError."""
+        return self._keys().make(nodes, anew=anew)
+
+    def drop_old_keys(self, nodes: builtins.list[str], known: builtins.list[str]) -> builtins.list[str]:
+        """Takes the keys away that nodes had before; the clients that are gone. Raises LayercakeError."""
+        return self._keys().drop_old(nodes, known)
+
+    def _keys(self) -> NodeKeys:
+        if self._content.keys is None:
+            raise Refused("cannot change the nodes' keys: this store has none of its own",
+                          hint="images.store must be rbd, and images.node_keyring not given: the head makes the keys then")
+        return self._content.keys
 
     def check(self) -> str:
         """Looks whether the backend works; says in a few words what it is. Raises LayercakeError."""

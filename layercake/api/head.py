@@ -10,6 +10,7 @@ from aiohttp import web
 from layercake import __version__
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
+from layercake.head.secrets import Warnings
 from layercake.head.views.head import head_status
 from layercake.moduleapi.module import Role
 
@@ -31,8 +32,12 @@ class RevokeRequest(msgspec.Struct, forbid_unknown_fields=True):
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
+    warnings = Warnings(ops.head)
+
     async def status(request: web.Request, body: None) -> Any:
-        return {"version": __version__, **head_status(ops.head, request[CALLER].bound)}
+        caller = request[CALLER]
+        told = [] if caller.looks_only or caller.bound else await warnings.now()
+        return {"version": __version__, **head_status(ops.head, caller.bound), "warnings": told}
 
     async def show(request: web.Request, body: None) -> Any:
         caller, found = request[CALLER], ops.authority.view()

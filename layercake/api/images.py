@@ -34,6 +34,9 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     workdir: str | None = None
     namespaces: list[str] | None = None
     hostname: str | None = None
+    capabilities: list[str] | None = None
+    no_new_privileges: bool | None = None
+    user_namespace: bool | None = None
 
     def container(self) -> dict[str, Any]:
         """The container part."""
@@ -49,6 +52,13 @@ class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
     replace: str | None = None
     at_once: bool = False
     by: str = ""
+
+
+class KeysRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """New keys for the nodes' access to the image store; or, with `drop_old`, an end to the keys that they had before."""
+
+    range: str
+    drop_old: bool = False
 
 
 class ImageRoutes:
@@ -71,6 +81,7 @@ class ImageRoutes:
                   query=("a", "b")),
             Route("GET", "/v1/images/{name}/history", view, shown, "What a name points to and pointed to, newest first",
                   self._history),
+            Route("POST", "/v1/images/keys", admin, Reach.RANGE, "Give nodes new keys of the image store", self._keys, KeysRequest),
             Route("DELETE", "/v1/contents/unused", operate, site, "Delete contents that no name, node or roll needs", self._prune),
         )
 
@@ -95,6 +106,11 @@ class ImageRoutes:
 
     async def _diff(self, request: web.Request, body: None) -> Any:
         return await self._ops.images.difference(request.query.get("a", ""), request.query.get("b", ""))
+
+    async def _keys(self, request: web.Request, body: KeysRequest) -> Any:
+        if body.drop_old:
+            return {"nodes": [], "dropped": await self._ops.images.drop_old_keys(body.range)}
+        return {"nodes": await self._ops.images.rotate_keys(body.range), "dropped": []}
 
     async def _prune(self, request: web.Request, body: None) -> Any:
         return {"deleted": await self._ops.images.prune(request[CALLER].by())}

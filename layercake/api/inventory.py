@@ -27,7 +27,8 @@ class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
     """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since.
 
     `allow_remove`, `take_back` and `at_once` are what a person has agreed to: that nodes are removed, that images which
-    `image roll` has brought since are taken back, that all nodes change their images at once. `by` says who asks.
+    `image roll` has brought since are taken back, that all nodes change their images at once. `confirm_secrets`: that secrets
+    go to other places than before, as the plan's `secrets` says. `by` says who asks.
     """
 
     yaml: str
@@ -36,6 +37,7 @@ class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
     allow_remove: bool = False
     take_back: bool = False
     at_once: bool = False
+    confirm_secrets: bool = False
     by: str = ""
 
 
@@ -50,7 +52,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return found
 
     async def apply(request: web.Request, body: ApplyRequest) -> Any:
-        consent = Consent(body.take_back, body.at_once, request[CALLER].by(body.by))
+        consent = Consent(body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets)
         return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove, consent)
 
     return (

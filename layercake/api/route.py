@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.base.text import whole_number
 from layercake.head.access.caller import Caller
 from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.module import Role
@@ -59,14 +60,16 @@ class Route:
 def number(request: web.Request, name: str, default: int) -> int:
     """A whole number from the query. Raises InputError."""
     text = request.query.get(name, "")
-    if text and not (text.isascii() and text.isdigit() and len(text) < 16):
+    found = whole_number(text, 10 ** 15) if text else default
+    if found is None:
         raise InputError(f"cannot use {name}={text[:40]!r}: a whole number is expected")
-    return int(text) if text else default
+    return found
 
 
 def roll_number(request: web.Request) -> int:
     """The number of the roll in the path. Raises NotFound."""
     text = request.match_info["id"]
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    found = whole_number(text, 10 ** 9)
+    if found is None:
         raise NotFound(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
-    return int(text)
+    return found

@@ -5,6 +5,7 @@ The reference is what is stored, shown and compared; the value lives in a Secret
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -50,7 +51,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
-    """Where a secret is: exactly one of an absolute path or the name of a variable in the head's environment."""
+    """Where a secret is: exactly one of a path in the directory of secrets or the name of a variable in the head's environment."""
 
     file: str | None = None
     env: str | None = None
@@ -67,11 +68,13 @@ class SecretRef:
         return {"file": self.file} if self.file is not None else {"env": self.env or ""}
 
 
-def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: Callable[[str], None] | None = None) -> Secret:
+def resolve(ref: SecretRef, directory: Path | None = None, *, environ: Mapping[str, str] | None = None,
+            warn: Callable[[str], None] | None = None) -> Secret:
     """Reads the secret. One line break at the end is not part of it.
 
-    `warn` hears when the file is open to others (mode beyond 0600); that is a warning and not an error, so that a
-    head comes up after a careless chmod. Raises InputError when the secret is missing, empty or not text.
+    With `directory` a file must lie in it, whatever path leads there; without one the caller himself has named the file. `warn`
+    hears when the file is open to others (mode beyond 0600); that is a warning and not an error, so that a head comes up after
+    a careless chmod. Raises InputError when the secret is missing, elsewhere, empty or not text.
     """
     if ref.env is not None:
         value = (os.environ if environ is None else environ).get(ref.env, "")
@@ -81,9 +84,13 @@ def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: C
     path = Path(ref.file or "")
     try:
         # O_NONBLOCK: a FIFO in the file's place must not hang the head.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags) if directory is None else _beneath(directory, path, flags)
     except OSError as error:
-        raise InputError(f"cannot read secret {path}: {error.strerror}", hint="it must exist on the head, mode 0600") from error
+        hint = "it must exist on the head, mode 0600"
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and directory is not None:
+            hint = f"symbolic links are not followed in {directory}"
+        raise InputError(f"cannot read secret {path}: {error.strerror}", hint=hint) from error
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
@@ -94,6 +101,29 @@ def resolve(ref: SecretRef, *, environ: Mapping[str, str] | None = None, warn: C
     finally:
         os.close(descriptor)
     return Secret(_text(path, data))
+
+
+def within(directory: Path, path: Path) -> Path:
+    """A secret's path from the directory of secrets on. Raises InputError if it names something else."""
+    inside = path.relative_to(directory) if path.is_relative_to(directory) else path
+    if inside.is_absolute() or ".." in inside.parts or not inside.parts:
+        raise InputError(f"cannot use secret {path}: it is not in {directory}",
+                         hint="secrets of the inventory lie there; `secrets` in config.yaml names another directory")
+    return inside
+
+
+def _beneath(directory: Path, path: Path, flags: int) -> int:
+    """Opens a file below a directory, by one name after the other: no symbolic link leads out of it. Raises OSError, InputError."""
+    inside = within(directory, path)
+    here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in inside.parts[:-1]:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = below
+        return os.open(inside.parts[-1], flags | os.O_NOFOLLOW, dir_fd=here)
+    finally:
+        os.close(here)
 
 
 def _text(path: Path, data: bytes) -> str:

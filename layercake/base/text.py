@@ -16,6 +16,13 @@ def clean(text: str) -> str:
     return _UNFIT.sub("\ufffd", text)
 
 
+def whole_number(text: str, most: int) -> int | None:
+    """A whole number from 0 to `most` in the digits 0 to 9; None for any other text. str.isdigit() also takes "²", which int() does
+    not, int() also takes the digits of other scripts, and it fails for thousands of them."""
+    plain = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return int(text) if plain and int(text) <= most else None
+
+
 def cleaned(value: Any) -> Any:
     """The same for all text in a JSON value."""
     if isinstance(value, str):

@@ -102,6 +102,8 @@ def status(app: App) -> Answer:
             out.line(f"database  {_database(answer['database'])}")
         if certificates := answer.get("certificates"):
             out.line("certificates  " + ", ".join(f"{c['what']}: {c['days']:.0f} days" for c in certificates))
+        for warning in answer.get("warnings") or []:
+            out.line(f"WARNING   {warning}")
         out.line("")
         rows = [[s["name"], s["state"], s["pid"] or "-", s["restarts"], seconds(s["since_s"]), s["health"] or ""]
                 for s in answer["services"]]

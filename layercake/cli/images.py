@@ -222,3 +222,31 @@ def _up(app: App, nodes: str) -> list[str]:
     if off:
         app.out.note(f"{fold(off)}: wanted off, will run it when up")
     return [v["name"] for v in views if v["name"] not in off]
+
+
+@click.group("keys")
+def keys() -> None:
+    """The nodes' keys of the image store, when it is in Ceph: each node has one of its own."""
+
+
+image.add_command(keys)
+
+
+@command(keys)
+@nodes_argument
+def rotate(app: App, nodes: str) -> Answer:
+    """Make new keys for NODES. What they have attached goes on with the old ones, until their next boot."""
+    answer = app.head.post("/v1/images/keys", {"range": nodes}, timeout=LONG_S)
+    return Answer(answer, f"{fold(answer['nodes'])}: new keys from now on; once these nodes have booted, "
+                          f"`layercake image keys drop {nodes}` ends the old ones")
+
+
+@command(keys)
+@nodes_argument
+@yes_option
+def drop(app: App, nodes: str, yes: bool) -> Answer:
+    """End the keys that NODES had before, and those of nodes that are gone. A node that still uses one loses its images."""
+    if not app.confirm(f"Have {nodes} booted since their keys were made anew?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/images/keys", {"range": nodes, "drop_old": True}, timeout=LONG_S)
+    return Answer(answer, f"{len(answer['dropped'])} old keys were ended")

@@ -78,14 +78,17 @@ def variables(environment: tuple[str, ...]) -> dict[str, str]:
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the container. No secrets.")
 @click.option("--container", "more", type=click.Path(), help="A YAML file with more of the container: health, mounts, depends, ...")
 @click.option("--all-root", is_flag=True, help="Make all files root's: for a directory that a user has prepared.")
+@click.option("--network", is_flag=True, help="Let a Dockerfile out to the network, for packages and registries.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False),
               help="Keep the squashfs in this file and do not add it to the store; NAME is only for the hint how to.")
 def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args: tuple[str, ...], systemd: bool | None,
-          init: str | None, environment: tuple[str, ...], more: str | None, all_root: bool, output: Path | None) -> Answer:
+          init: str | None, environment: tuple[str, ...], more: str | None, all_root: bool, network: bool,
+          output: Path | None) -> Answer:
     """Build an image from SOURCE and add it to the store as NAME.
 
     SOURCE is a Dockerfile or a directory with one, an OCI archive or layout, an archive of `docker save`, a tar file of a
     root file system, or a directory that is one. Run it as root on the head. The same input gives the same digest.
+    What a Dockerfile runs sees nothing of the head but SOURCE and the programs in /usr.
     """
     from imageapi.build.build import Options
     from imageapi.spec.names import NAME
@@ -97,7 +100,8 @@ def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args
                          hint="build on the head, or use --output and copy the file there")
     variables(build_args)
     container = container_file(more)
-    options = Options(dockerfile, build_args, all_root, systemd, tuple(words(init) or ()), tuple(variables(environment).items()))
+    options = Options(dockerfile, build_args, all_root, systemd, tuple(words(init) or ()), tuple(variables(environment).items()),
+                      network)
     if output is not None:
         return _answer(_build(source, output, options), name, None, output)
     app.head.get("/v1/status")  # rather than find out after a build of many minutes that there is no head

@@ -48,11 +48,12 @@ def plan(app: App, file: str) -> Answer:
 @click.option("--allow-remove", is_flag=True, help="Nodes that are not in FILE are removed.")
 @click.option("--take-back", is_flag=True, help="Nodes that `image roll` has moved on since go back to the images of FILE.")
 @click.option("--at-once", is_flag=True, help="Images change on all nodes at once, however many they are.")
+@click.option("--confirm-secrets", is_flag=True, help="Secrets may go to the BMC addresses that FILE changes.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes converge.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
 @yes_option
-def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: bool, no_wait: bool, timeout: float,
-          yes: bool) -> Answer:
+def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: bool, confirm_secrets: bool, no_wait: bool,
+          timeout: float, yes: bool) -> Answer:
     """Make the inventory FILE (or - for standard input) what is wanted, and follow the nodes until they are there.
 
     Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in FILE says, or else config.yaml.
@@ -75,11 +76,18 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
                           hint="write the images that run into it, or say --take-back if that is meant")
         if not app.confirm("Take them back?", False):
             return Answer(code=FAILED)
+    elsewhere = planned.get("secrets") or []
+    if elsewhere and not confirm_secrets:
+        if yes:
+            raise Refused(f"cannot apply {request['file']}: {'; '.join(map(_elsewhere, elsewhere))}",
+                          hint="say --confirm-secrets if the new places may have them")
+        if not app.confirm("May the secrets go there?", False):
+            return Answer(code=FAILED)
     if not app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes):
         return Answer(code=FAILED)
     applied = app.head.post("/v1/inventory/apply", {
         **request, "digest": planned["digest"], "allow_remove": allow_remove, "take_back": bool(backwards), "at_once": at_once,
-        "by": who()})
+        "by": who(), **({"confirm_secrets": True} if elsewhere else {})})
     return _followed(app, applied, removed, None if no_wait else timeout)
 
 
@@ -123,7 +131,8 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
     for change in (Change.from_record(c) for c in planned["changes"]):
         rows.setdefault((change.action.value, _what(change), _way(plans.get(change.node))), []).append(change.node)
     for warning in planned.get("warnings") or []:
-        out.note(f"{warning['file']}:{warning['line']}: {warning['message']}")
+        place = f"{warning['file']}:{warning['line']}: " if warning["line"] else ""
+        out.note(f"{place}{warning['message']}")
     out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty="nothing to change")
     for adopt, text in _ADOPT.items():
         if new := [p["node"] for p in planned["plans"] if p.get("adopt") == adopt]:
@@ -135,6 +144,8 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
         out.line(f"{fold(planned['at_once'])}: other images at once, nothing runs there")
     for back in planned.get("taken_back") or []:
         out.note(_taken_back(back))
+    for entry in planned.get("secrets") or []:
+        out.note(_elsewhere(entry))
 
 
 def _plan(plan: Mapping[str, Any]) -> str:
@@ -147,6 +158,10 @@ def _plan(plan: Mapping[str, Any]) -> str:
 def _taken_back(back: Mapping[str, Any]) -> str:
     images, to = (", ".join(back[key]) or "no images" for key in ("images", "to"))
     return f"{fold(back['nodes'])}: rolled to {images} since; this inventory takes them back to {to}"
+
+
+def _elsewhere(entry: Mapping[str, Any]) -> str:
+    return f"{entry['node']}: its secret goes to {entry['to']}, and went to {entry['from']}"
 
 
 def _what(change: Change) -> str:

@@ -68,6 +68,7 @@ NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be to
 SYNC_ATTACHED = EventKind("sync.attached", _I, "The node's agent speaks.")
 SYNC_LOST = EventKind("sync.lost", _W, "The node fell silent, or did not answer when it was asked.")
 SECRET_REFUSED = EventKind("secret.refused", _W, "A node asked for a secret that none of its images needs.", security=True)
+SECRET_EXPOSED = EventKind("secret.exposed", _W, "Others on the head may read the file of a secret.")
 SECRET_UNREADABLE = EventKind("secret.unreadable", _E, "A secret that the inventory refers to cannot be read on the head.")
 
 SERVICE_RUNNING = EventKind("service.running", _I, "A module's process is well.")
@@ -83,6 +84,7 @@ IMAGE_PRUNED = EventKind("image.pruned", _I, "Contents that nothing needs were d
 IMAGE_ROLL = EventKind("image.roll", _I, "Another image set is wanted of the node now.")
 IMAGE_ROLL_BACK = EventKind("image.roll-back", _W, "The image set from before is wanted of the node again.")
 IMAGES_READY = EventKind("images.ready", _I, "The image store works.")
+IMAGE_KEYS = EventKind("image.keys", _I, "Nodes have other keys for the image store, or old ones were taken away.")
 IMAGES_UNWELL = EventKind("images.unwell", _E, "The image store does not work; what nodes run needs no store.")
 
 ROLL_STARTED = EventKind("roll.started", _I, "A roll begins.")
@@ -109,7 +111,8 @@ EVENTS: tuple[EventKind, ...] = (
     BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, JOIN_DISPUTED, SESSION_STALE,
     REPEATED, NODE_REVOKED, AUTHORITY_ROTATING, AUTHORITY_ROTATED, NODE_EVENT, NODE_FLOODS,
-    NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_UNREADABLE, SERVICE_RUNNING,
+    NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_EXPOSED,
+    SECRET_UNREADABLE, SERVICE_RUNNING, IMAGE_KEYS,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,

@@ -35,6 +35,7 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
+from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
 from layercake.head.rolls import subjects
 from layercake.head.rolls.facts import Kind, Roll
@@ -80,7 +81,8 @@ class Head:
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign)
-        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots))
+        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots),
+                             settings.secrets_in(data_dir))
         self.hands = Hands(self._dispatcher, self.teller, self.joining)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)
@@ -101,6 +103,7 @@ class Head:
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
                              self.authority, self.table, self.boots)
+        self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life
@@ -116,7 +119,7 @@ class Head:
         self.services.start()
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self.rolls.run())]
         if image_settings(self.settings).store != "file":
-            self._tasks.append(asyncio.create_task(self._check_images()))
+            self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
             gate = Slurm(Scontrol(slurm.conf), self._draining, self.rolls.look, self._slurm_event,

@@ -75,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket_role: Annotated[Literal["viewer", "operator"], Meta(description="The role that they have.")] = "viewer"
     audit: Annotated[AuditSettings, Meta(description="The audit log: who changed what.")] = AuditSettings()
     oidc: Annotated[OidcSettings, Meta(description="People by OpenID Connect.")] = OidcSettings()
+    secrets: Annotated[str, Meta(
+        description="The directory that the inventory's secrets are in; `secrets` in the data directory if empty.")] = ""
     sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
     slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
     guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
@@ -90,6 +92,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """What every module's process is told of the head."""
         return Site(interface=self.interface, address=self.address, prefix=self.prefix, gateway=self.gateway, dns=self.dns,
                     head_url=self.head_url, sync_address=f"{self.address}:{self.sync.port}", data_dir=str(data_dir))
+
+    def secrets_in(self, data_dir: Path) -> Path:
+        """The directory that secrets are read from, and nothing else is."""
+        return Path(self.secrets) if self.secrets else data_dir.absolute() / "secrets"
 
     def of(self, module: Module) -> Any:
         """A module's settings."""
@@ -124,6 +130,9 @@ def load(data_dir: Path) -> Settings:
     if own is not None and not own.sync.hello_s < own.sync.dead_s:
         mark = root.entries["sync"].value.mark if "sync" in root.entries else root.mark
         problems.add(mark, "sync.dead_s must be above sync.hello_s", "three times hello_s is usual")
+    if own is not None and own.secrets and (not Path(own.secrets).is_absolute() or data_dir.resolve().is_relative_to(own.secrets)):
+        problems.add(root.entries["secrets"].value.mark, "secrets must be the absolute path of a directory of its own",
+                     "the data directory holds the head's own keys")
     problems.raise_if_any()
     if own is None:
         raise InputError(f"cannot read {path}: it cannot be used")

@@ -114,12 +114,15 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
 class Part:
     """How a module's part of a node is read. `complete` makes sense of all fields together, {field: value} as far as they are
     there, and raises fields.Mistake. `unique` gives (what it is called, value, shown form) that no two nodes may share; `field` is
-    the one to blame then. `view` is what of it people see with a node, None for a node without."""
+    the one to blame then. `view` is what of it people see with a node, None for a node without. `secret_to` says where its secrets
+    are sent: when that changes, a person confirms it. `warnings` are said with every plan and status."""
 
     struct: type[NodePart]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
     unique: Callable[[Any], Unique | None] = lambda part: None
     view: Callable[[Any], dict[str, Any]] = lambda part: {}
+    secret_to: Callable[[Any], str] = lambda part: ""
+    warnings: Callable[[Any], tuple[str, ...]] = lambda part: ()
 
     @property
     def key(self) -> str:

@@ -23,6 +23,7 @@ from imageapi.node.imageset.table import LIVE
 from imageapi.node.objects.objects import USER
 from imageapi.spec.fields import words
 from layercake import __version__
+from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError
 from minos.agent.http.server import LINES, TEXT, BadRequest, Reply, Request
 
@@ -158,7 +159,7 @@ class Api:
 
     def _log(self, request: Request, names: Mapping[str, str]) -> Reply:
         name, lines = names["name"], request.query.get("lines", "200")
-        if not (lines.isascii() and lines.isdigit() and int(lines) <= 10_000):
+        if whole_number(lines, 10_000) is None:
             raise InputError(f"cannot use lines={lines[:20]!r}: expected 0 to 10000")
         instance = self._images.newest(name)
         if request.query.get("follow") != "1":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layercake.base.files import read_json, write_json
+from layercake.base.text import whole_number
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.variables import Layout
 
@@ -75,7 +76,7 @@ class Session:
 def parse_endpoint(text: str) -> tuple[str, int]:
     """(host, port) of "host:port" or "[host]:port". Raises OperationFailed."""
     host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+    if not host or not whole_number(port, 65535):
         raise OperationFailed(f"cannot use sync address {text[:80]!r}: expected HOST:PORT")
     return host.strip("[]"), int(port)
 

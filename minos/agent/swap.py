@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.files import write_atomic
+from layercake.base.text import whole_number
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
@@ -77,8 +78,7 @@ def verify(authority: Path, data: bytes, signature: bytes) -> None:
 
 def _ask(words: str) -> int:
     """The ask in "NAME ASK WHY", 0 if there is none."""
-    number = words.split(" ", 2)[1:2]
-    return int(number[0]) if number and number[0].isascii() and number[0].isdigit() else 0
+    return whole_number([*words.split(" ", 2), ""][1], 1 << 63) or 0
 
 
 class Swap:

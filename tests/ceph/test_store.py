@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rados
 import rbd
 from cephrun import POOL, Ceph
 from smallimages import build_plain_image
@@ -192,6 +193,46 @@ def test_the_head_makes_the_nodes_key_where_it_may(ceph: Ceph, tmp_path: Path, f
     with pytest.raises(OperationFailed, match="may not make a key for the nodes") as caught:
         may_not.add(files[0], "app", {})
     assert "ceph auth get-or-create" in caught.value.hint
+
+
+def test_each_node_has_a_key_that_reads_and_is_made_anew_and_ended(ceph: Ceph, tmp_path: Path, files: tuple[Path, Path]) -> None:
+    found = ImageStore(tmp_path / "keys", content=RbdContent(tmp_path / "keys", cluster_of(ceph, "admin", node_keyring=False)))
+    image = found.add(files[0], "app", {})
+
+    def user_of(node: str) -> tuple[str, Path]:
+        attach = found.attachment(image.digest, node)
+        assert attach is not None
+        user = attach.attach["user"]
+        ring = tmp_path / f"{user}.keyring"
+        ring.write_text(f"[client.{user}]\n\tkey = {found.secret(attach.attach['secret'], node)}\n")
+        return user, ring
+
+    def reads(user: str, ring: Path) -> bool:
+        options = {"keyring": str(ring), "client_mount_timeout": "5"}
+        cluster = rados.Rados(conffile=str(ceph.conf), name=f"client.{user}", conf=options)
+        try:
+            cluster.connect(timeout=20)
+            with cluster.open_ioctx(POOL) as ioctx, rbd.Image(ioctx, rbd_name(image), snapshot="v1", read_only=True) as opened:
+                with pytest.raises(rbd.Error):
+                    rbd.RBD().create(ioctx, "written", 1 << 20)
+                return bool(opened.read(0, 4) == b"hsqs")
+        except rados.Error:
+            return False
+        finally:
+            cluster.shutdown()
+
+    assert found.make_keys(["n0", "n1"]) == ["n0", "n1"] and found.make_keys(["n0"]) == []
+    first, other = user_of("n0"), user_of("n1")
+    assert first[1].read_text().split("key")[1] != other[1].read_text().split("key")[1]
+    assert reads(*first) and reads(*other)
+    assert found.make_keys(["n0"], anew=True) == ["n0"]
+    second = user_of("n0")
+    assert reads(*second) and reads(*first), "what is attached goes on"
+    assert found.drop_old_keys(["n0"], ["n0", "n1"]) == [first[0]]
+    assert not reads(*first) and reads(*second) and reads(*other)
+    assert found.drop_old_keys([], []) == sorted([second[0], other[0]]), "nodes that are gone"
+    assert not reads(*second)
+    found.remove("app")
 
 
 def test_wrong_key_and_missing_pool_are_told_apart(ceph: Ceph, tmp_path: Path, files: tuple[Path, Path]) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import stat
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.api.auth import create
 from layercake.api.server import Api
-from layercake.head import events
+from layercake.head import events, pki
 from layercake.head.access.tokens import Tokens
 from layercake.moduleapi.module import Role
 from tests.support.api import adopt, served
@@ -132,3 +134,20 @@ async def test_defect_6_no_secret_is_in_any_answer(world: World, monkeypatch: py
     assert "kkkk" not in told
     await world.head.database.flush(world.head.store)
     assert b"hunter2" not in (world.directory / "layercake.db").read_bytes()
+
+
+async def test_the_local_socket_is_its_owners_and_other_files_are_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks: list[int] = []
+    monkeypatch.setattr("os.umask", masks.append)
+    path = world.directory / "api.sock"
+    world.head.settings = msgspec.structs.replace(world.settings, socket=str(path))
+    pki.create(world.directory / "pki", "127.0.0.1")
+    api = Api(world.head)
+    await api.start()
+    try:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client:
+            assert (await client.get("http://local/v1/status")).status == 200
+    finally:
+        await api.stop()
+    assert masks == [], "the umask is the whole process's: files that other threads make would have it"

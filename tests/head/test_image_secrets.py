@@ -16,11 +16,12 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from imageapi.settings import ImageSettings
 from imageapi.spec.image import parse_images
+from imageapi.store.rbdstore import Errands
 from layercake.head.settings import load, save
 from layercake.head.state.store import WantedImage
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, Refused
 from layercake.kraken.wire import bearer
-from tests.support.world import World
+from tests.support.world import INVENTORY, World
 
 KEY = "QVFEc2VjcmV0c2VjcmV0c2VjcmV0"
 IN_CEPH, AS_FILE = f"blake2b:{'a' * 64}", f"blake2b:{'b' * 64}"
@@ -83,6 +84,62 @@ async def test_staged_image_counts_too(world: World, client: TestClient[Any, Any
     record = world.node("n0")
     record.wanted, record.stage = (), record.wanted
     assert (await client.get("/node/v1/secrets/ceph-layercake", headers=headers)).status == 200
+
+
+async def test_each_node_has_a_key_of_its_own_and_gets_no_others(
+    world: World, client: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def run(errands: Errands, op: str, what: str, *, users: list[str]) -> dict[str, Any]:
+        asked.append((op, users))
+        return {"keys": {user: f"key-of-{user}" for user in users}}
+
+    monkeypatch.setattr(Errands, "run", run)
+    headers = {name: wants(world, name, IN_CEPH) for name in ("n0", "n1")}
+    before = {name: world.node(name).cfg_revision for name in headers}
+    keyring = world.head.node_keys
+    assert await keyring.make(list(world.head.store)) == ["n0", "n1"]
+    assert await keyring.make([r for r in world.head.store if not world.head.images.has_key(r.name)]) == []
+    assert asked == [("node_keys", ["layercake-node-layercake.n0", "layercake-node-layercake.n1"])]
+    assert all(world.node(name).cfg_revision == before[name] + 1 for name in headers), "they ask for what they are told now"
+
+    async def attach(name: str) -> dict[str, Any]:
+        document = await (await client.get("/node/v1/desired", headers=headers[name])).json()
+        parse_images(document["images"])
+        found: dict[str, Any] = document["images"][0]["attach"]
+        return found
+
+    async def key(name: str, secret: str) -> tuple[int, str]:
+        answer = await client.get(f"/node/v1/secrets/{secret}", headers=headers[name])
+        return answer.status, (await answer.json()).get("key", "")
+
+    first = {name: await attach(name) for name in headers}
+    assert first["n0"]["user"] == "layercake-node-layercake.n0"
+    assert await key("n0", first["n0"]["secret"]) == (200, "key-of-layercake-node-layercake.n0")
+    for name, secret in (("n0", first["n1"]["secret"]), ("n1", first["n0"]["secret"]), ("n0", "ceph-layercake")):
+        assert await key(name, secret) == (403, ""), "the key that all share is not for who has one of its own"
+
+    assert await world.ops.images.rotate_keys("n0") == ["n0"]
+    second = await attach("n0")
+    assert second["user"] == "layercake-node-layercake.n0.g2" and await attach("n1") == first["n1"]
+    assert await key("n0", first["n0"]["secret"]) == (403, "")
+    await world.ops.images.rotate_keys("n0")
+    await world.ops.inventory.apply(INVENTORY.replace("  n1:", "  n2:").replace("n1", "n2"), "x.yaml", None, True)
+    assert await world.ops.images.drop_old_keys("n0") == [
+        "layercake-node-layercake.n0", "layercake-node-layercake.n0.g2", "layercake-node-layercake.n1"]
+    assert await world.ops.images.drop_old_keys("n0") == []
+    assert (await attach("n0"))["user"] == "layercake-node-layercake.n0.g3"
+    file = world.directory / "images/node-keys.json"
+    assert file.stat().st_mode & 0o077 == 0 and "n1" not in json.loads(file.read_text())["keys"]
+    told = repr([(e.text, e.data) for e in world.head.store.events])
+    assert "key-of" not in told and "image.keys" in [e.kind for e in world.head.store.events]
+
+
+async def test_a_store_of_files_has_no_keys(world: World) -> None:
+    with pytest.raises(Refused, match="this store has none of its own"):
+        await world.ops.images.rotate_keys("n0")
+    assert world.head.images.has_key("n0")
 
 
 @pytest.mark.parametrize(("images", "reason"), [

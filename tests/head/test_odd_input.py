@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
+from imageapi.build.build import source_date
+from imageapi.spec.attachment import parse_rbd
+from imageapi.spec.objects import parse_mount
 from imageapi.store.store import ImageStore, container_spec
 from layercake.api.auth import create
+from layercake.base.text import whole_number
+from layercake.cli.common.output import span
 from layercake.head.modules import standard
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError
-from minos.agent.http.client import parse_head
+from minos.agent.http.client import parse_head, parse_url
 from minos.agent.state import parse_endpoint
+from pxe.tftp_packet import PLAIN_BLOCK, negotiate
 from tests.head.test_api import open_api
 from tests.support.world import World
 
@@ -66,12 +72,39 @@ def test_a_container_that_is_no_mapping(container: Any) -> None:
         container_spec(container)
 
 
+LONG = "1" * 5000
+"""int() refuses more than 4300 digits with a ValueError."""
+
+
+@pytest.mark.parametrize(("text", "number"), [
+    ("0", 0), ("65535", 65535), ("65536", None), ("", None), ("²", None),
+    ("٣", None), ("+1", None), ("-1", None), (" 1", None), ("1_0", None),
+    ("1\n", None), (LONG, None),
+])
+def test_what_is_a_number(text: str, number: int | None) -> None:
+    assert whole_number(text, 65535) == number
+
+
+@pytest.mark.parametrize("odd", ["²", "٣", LONG])
+def test_places_that_read_numbers_refuse_others(odd: str) -> None:
+    for attempt in (lambda: parse_endpoint(f"10.0.0.1:{odd}"), lambda: parse_url(f"http://h:{odd}/"),
+                    lambda: source_date({"SOURCE_DATE_EPOCH": odd}), lambda: span(f"{odd}h"),
+                    lambda: parse_mount({"kind": "uri", "uri": f"iscsi://h/iqn.2026-11.org:x/{odd}"}),
+                    lambda: parse_rbd({"kind": "rbd", "monitors": [f"{odd}.0.0.1:6789"]})):
+        with pytest.raises(LayercakeError):
+            attempt()
+    assert parse_head(f"HTTP/1.1 200 OK\r\nContent-Length: {odd}".encode()).number("content-length") is None
+    assert negotiate({"blksize": odd, "tsize": odd, "windowsize": odd}, 5).block == PLAIN_BLOCK
+
+
 async def test_digits_that_are_no_numbers(world: World) -> None:
     with pytest.raises(LayercakeError):
         parse_endpoint("10.0.0.1:²")
     with pytest.raises(LayercakeError):
         parse_head("HTTP/1.1 ²00 OK".encode("latin-1"))
     async with open_api(world, local=True) as client:
-        assert (await client.get("/v1/events?limit=²")).status == 400
+        for odd in ("²", "٣", LONG):
+            assert (await client.get(f"/v1/events?limit={odd}")).status == 400
+            assert (await client.get(f"/v1/rolls/{odd}")).status == 404
     async with open_api(world, local=False) as client:
         assert (await client.post("/node/v1/answers/²", json={})).status == 401

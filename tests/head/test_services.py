@@ -184,3 +184,12 @@ async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) 
     assert host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=2, node="n0", mutation="x", attempt=1)))
     assert (await anext(messages)).mutate.id == 2
     host.send(NAME, pb.FromHead(stop=True))
+
+
+async def test_a_modules_process_has_no_secret_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMC_PASSWORD", "hunter2")
+    monkeypatch.setenv("LAYERCAKE_PASSPHRASE", "hunter3")
+    async with running(tmp_path) as run:
+        await until(lambda: run.status.health == "running")
+        found = Path(f"/proc/{run.status.pid}/environ").read_bytes() + Path(f"/proc/{run.status.pid}/cmdline").read_bytes()
+    assert b"PATH=" in found and b"hunter" not in found

@@ -27,6 +27,7 @@ FULL: dict[str, Any] = {
     "hooks": {"createRuntime": [["/bin/true", "x"]], "poststop": [["/bin/rm", "/x"]]},
     "mounts": [{"target": "/home", "kind": "nfs", "source": "10.0.0.1:/export/home", "options": "nolock,vers=3", "readonly": True}],
     "workdir": "/srv", "namespaces": ["pid", "uts", "mount", "cgroup", "network"], "hostname": "web-1",
+    "capabilities": ["NET_RAW", "SYS_NICE"], "no_new_privileges": False, "user_namespace": True,
 }
 
 SCRIPT = """#!/bin/sh
@@ -86,7 +87,7 @@ def test_what_belongs_together_is_asked_for_together() -> None:
 
 
 def test_limits_devices_and_hooks_reach_the_runtime() -> None:
-    made = oci.config(parse_container(FULL), root="/r", cgroup="/c", hostname="node", effective=1,
+    made = oci.config(parse_container(FULL), root="/r", cgroup="/c", hostname="node", effective=-1,
                       devices=[oci.Device("/dev/fuse", "c", 10, 229, 0o666, 0, 0)], binds=[oci.Bind("/mnt/m1", "/home", True)])
     assert made["linux"]["resources"] == {"memory": {"limit": 1 << 28}, "cpu": {"quota": 150_000, "period": 100_000},
                                           "pids": {"limit": 100}}

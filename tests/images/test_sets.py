@@ -51,7 +51,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make(path: Path, name: str, *, health: Health | None = WELL, depends: tuple[str, ...] = (), **env: str) -> ImageSpec:
     variables = tuple(sorted({"NAME": name, **env}.items()))
-    return spec_of(path, name, health=health, depends=depends, namespaces=OWN, env=variables)
+    return spec_of(path, name, health=health, depends=depends, namespaces=OWN, env=variables,
+                   capabilities=("NET_ADMIN",))
 
 
 def order(node: Node, kind: str) -> list[str]:

@@ -76,7 +76,8 @@ class PowerSite(HeadClient):
         self.namespace.down()
 
     def _inventory(self) -> str:
-        secret = self.directory / "password"
+        secret = self.data / "secrets/password"
+        secret.parent.mkdir(mode=0o700, exist_ok=True)
         secret.touch(mode=0o600)
         secret.write_text(self.room.password)
         nodes = {}

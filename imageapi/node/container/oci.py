@@ -1,9 +1,9 @@
 """The OCI runtime configuration of an image's container: pure, from facts to a dictionary.
 
-Privileged: a system image owns its machine. Its own are the namespaces that its description names: by default mount,
-pid, ipc, uts and cgroup; the network is the node's. Limits are set only where the description asks for them, and the
-capabilities are those that the agent itself has: so it runs the same in minOS and inside an outer container that keeps
-some for itself.
+A container belongs to a tenant, the node does not. Its own are the namespaces that its description names: by default mount, pid,
+ipc, uts and cgroup; the network is the node's. It has the capabilities of privileges.LEAST and those that it declares. What of
+/proc and /sys speaks of the node or steers it is hidden or read-only, unless it declares SYS_ADMIN. Limits are set only where the
+description asks for them.
 """
 
 from __future__ import annotations
@@ -12,44 +12,47 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from imageapi.node import idmap
 from imageapi.spec.container import ContainerSpec, Resources
-
-CAPABILITIES = (
-    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",
-    "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT",
-    "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD",
-    "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND",
-    "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
-)
-"""By number, from 0 (<linux/capability.h>)."""
+from imageapi.spec.privileges import ALL, CAPABILITIES, HIDDEN, OWNS_NODE, READ_ONLY, granted, system_calls
+from layercake.kraken.errors import OperationFailed
 
 SYSTEMD_COMMAND = ("/sbin/init", "systemd.show_status=0")
 PLAIN_COMMAND = ("/init",)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def capabilities(effective: int) -> list[str]:
-    """The names of the capabilities in a mask (CapEff of proc(5))."""
-    return [f"CAP_{name}" for number, name in enumerate(CAPABILITIES) if effective >> number & 1]
+def capabilities(effective: int, declared: tuple[str, ...]) -> list[str]:
+    """What a container that declares these gets from an agent with a mask (CapEff of proc(5)). Raises OperationFailed."""
+    has = [name for number, name in enumerate(CAPABILITIES) if effective >> number & 1]
+    for name in declared:
+        if name != ALL and name not in has:
+            raise OperationFailed(f"cannot give a container the capability {name}: the agent itself does not have it")
+    allowed = granted(declared)
+    return [f"CAP_{name}" for name in has if name in allowed]
 
 
 def _mount(destination: str, kind: str, *options: str, source: str = "") -> dict[str, Any]:
     return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
 
 
-def mounts(systemd: bool, console: str) -> list[dict[str, Any]]:
-    """The container's mounts. systemd wants /run and /tmp as tmpfs and a console, and finds its own cgroup writable."""
+def mounts(spec: ContainerSpec, console: str, owns: bool) -> list[dict[str, Any]]:
+    """The container's mounts. systemd wants /run and /tmp as tmpfs and a console. A cgroup of its own is writable: the limits of
+    that group itself are not, by `nsdelegate` of minOS (cgroups(7)). `owns` leaves /sys writable."""
+    access = "rw" if owns else "ro"
+    groups = "rw" if "cgroup" in spec.namespaces else access
     found = [
         _mount("/proc", "proc"),
         _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
         _mount("/dev/shm", "tmpfs", "nosuid", "nodev", "mode=1777", source="shm"),  # noqa: S108 (inside the container)
         _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
-        _mount("/sys", "sysfs", "nosuid", "noexec", "nodev"),
-        _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "rw"),
+        _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", access),
+        _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", groups),
     ]
-    if systemd:
+    if spec.systemd:
         found += [_mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
+                  _mount("/run/lock", "tmpfs", "nosuid", "nodev", "noexec", "mode=1777", "size=5m"),  # Debian's ends without it
                   _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777")]  # noqa: S108 (inside the container)
     if console:
         found.append(_mount("/dev/console", "bind", "bind", "rw", source=console))
@@ -119,15 +122,19 @@ def _hooks(spec: ContainerSpec) -> dict[str, Any]:
 
 
 def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effective: int, console: str = "/dev/console",
-           devices: Iterable[Device] = (), binds: Iterable[Bind] = ()) -> dict[str, Any]:
-    """config.json for one container. `console` "" leaves /dev/console out."""
-    names = capabilities(effective)
-    inside = mounts(spec.systemd, console)
+           devices: Iterable[Device] = (), binds: Iterable[Bind] = (), first: int = 0) -> dict[str, Any]:
+    """config.json for one container. `console` "" leaves /dev/console out; `first` 0 is no user namespace.
+
+    Raises OperationFailed.
+    """
+    names = capabilities(effective, spec.capabilities)
+    owns = f"CAP_{OWNS_NODE}" in names
+    inside = mounts(spec, console, owns)
     inside += [_mount(b.target, "bind", "rbind", "rslave", "ro" if b.readonly else "rw", source=b.source) for b in binds]
     found: dict[str, Any] = {
         "ociVersion": "1.0.0",
         "process": {
-            "terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": spec.workdir, "noNewPrivileges": False,
+            "terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": spec.workdir, "noNewPrivileges": spec.locked,
             "args": list(spec.command or (SYSTEMD_COMMAND if spec.systemd else PLAIN_COMMAND)),
             "env": environment(spec),
             "capabilities": {"bounding": names, "effective": names, "permitted": names},
@@ -137,9 +144,15 @@ def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effect
         "linux": {
             "cgroupsPath": cgroup,
             "namespaces": [{"type": kind} for kind in spec.namespaces],
-            "maskedPaths": [], "readonlyPaths": [],
+            "maskedPaths": [] if owns else list(HIDDEN), "readonlyPaths": [] if owns else list(READ_ONLY),
         },
     }
+    if first:
+        mapping = [{"containerID": 0, "hostID": first, "size": idmap.SIZE}]
+        found["linux"]["namespaces"].append({"type": "user"})
+        found["linux"] |= {"uidMappings": mapping, "gidMappings": mapping}
+    if not owns:
+        found["linux"]["seccomp"] = system_calls()
     if "uts" in spec.namespaces:
         found["hostname"] = spec.hostname or hostname
     if limits := resources(spec.resources):

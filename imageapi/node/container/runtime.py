@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from imageapi.node import tree
+from imageapi.node import mount, tree
 from imageapi.node.container import cgroup, oci
 from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
@@ -79,6 +79,13 @@ class Runtime:
         """The cgroup of one container."""
         return cgroup.ROOT / self.parent / instance
 
+    def filter(self, instance: str) -> bytes:
+        """The seccomp filter of one container as crun keeps it (struct sock_filter[], <linux/filter.h>), b"" if it has none."""
+        try:
+            return (self.state / instance / "seccomp.bpf").read_bytes()
+        except FileNotFoundError:
+            return b""
+
     def _call(self, *arguments: str, timeout: float = 60, output: int | None = None) -> tuple[int, str]:
         """Runs crun; returns its exit status and its error text."""
         log = self.run / "crun.log"
@@ -94,14 +101,15 @@ class Runtime:
         text = log.read_text(errors="replace").strip() if log.exists() else ""
         return done.returncode, text.splitlines()[-1][:400] if text else ""
 
-    def create(self, instance: str, spec: ContainerSpec, root: Path, binds: Iterable[oci.Bind] = ()) -> Process:
-        """Makes the container, all but its program's start. Raises OperationFailed with crun's own words."""
+    def create(self, instance: str, spec: ContainerSpec, root: Path, binds: Iterable[oci.Bind] = (), first: int = 0) -> Process:
+        """Makes the container, all but its program's start. `first` is the node's user that is its root in a user namespace, 0 if
+        it has none. Raises OperationFailed with crun's own words."""
         bundle = self.bundle(instance)
         bundle.mkdir(parents=True, exist_ok=True)
         cgroup.delegate(self.parent, spec.resources.controllers)
         data = oci.config(spec, root=str(root), cgroup=f"/{self.parent}/{instance}", hostname=os.uname().nodename,
                           effective=effective_capabilities(), console=self.console if spec.systemd else "",
-                          devices=device_nodes(spec.devices), binds=binds)
+                          devices=device_nodes(spec.devices), binds=binds, first=first)
         (bundle / "config.json").write_text(json.dumps(data))
         pid_file = bundle / "pid"
         log = os.open(self.log(instance), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
@@ -113,6 +121,7 @@ class Runtime:
             raise OperationFailed(f"cannot create container {instance}: {text or f'crun exited with {status}'}")
         pid = int(pid_file.read_text())
         (self.exits / str(pid)).unlink(missing_ok=True)
+        mount.without_devices(pid)
         return Process(pid, start_time(pid))
 
     def start(self, instance: str) -> None:

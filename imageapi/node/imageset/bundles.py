@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
-from imageapi.node import mount, tree
+from imageapi.node import idmap, mount, tree
 from imageapi.node.attach.fetch import DigestMismatch
 from imageapi.node.container import oci
 from imageapi.node.container.process import Process
@@ -63,13 +63,13 @@ class Bundles:
             layer = self._layer(instance.spec, interrupted)
             marks.append(time.monotonic())
             step = LastError.OVERLAY
-            root = mount.overlay(layer, self._runtime.bundle(instance.id), self._overlay_size)
-            _resolver(root)
+            first = idmap.first_user(instance.spec.name) if instance.spec.container.user_namespace else 0
+            root = self._root(instance, layer, first)
             marks.append(time.monotonic())
             step = LastError.MOUNT
             binds = self._mounts(instance)
             step = LastError.INIT_FAIL
-            instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds)
+            instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds, first)
             marks.append(time.monotonic())
             instance.phase = Phase.PREPARED
             self._records.save(instance)
@@ -80,6 +80,17 @@ class Bundles:
                 raise AttemptFailed(error, instance.spec.name, cause) from None
             raise
         return {name: round(b - a, 3) for name, a, b in zip(("attach_s", "mount_s", "create_s"), marks, marks[1:], strict=False)}
+
+    def _root(self, instance: Instance, layer: Path, first: int) -> Path:
+        """An instance's root file system; `first` is the node's user that is its root, in a user namespace."""
+        bundle = self._runtime.bundle(instance.id)
+        if not first:
+            root = mount.overlay(layer, bundle, self._overlay_size)
+            _resolver(root)
+            return root
+        root = idmap.overlay(layer, bundle, self._overlay_size, first)
+        idmap.as_user(first, lambda: _resolver(root))
+        return root
 
     def _mounts(self, instance: Instance) -> list[oci.Bind]:
         """What the container sees from outside; it holds these objects until it is removed."""
@@ -104,7 +115,7 @@ class Bundles:
         self._runtime.delete(name, process)
         bundle = self._runtime.bundle(name)
         clean = True
-        for target in (bundle / "root", bundle / "rw"):
+        for target in (bundle / "root", bundle / "mapped", bundle / "lower", bundle / "rw"):
             clean &= mount.unmount(target)
             if mount.is_mounted(target):
                 raise OperationFailed(f"cannot remove instance {name}: {target} is still mounted")

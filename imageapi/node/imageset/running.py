@@ -90,7 +90,7 @@ class Running:
         """Where commands inside an instance run."""
         spec = instance.spec.container
         return Place(instance.process, self._runtime.cgroup(instance.id), spec.namespaces,
-                     dict(word.split("=", 1) for word in environment(spec)))
+                     dict(word.split("=", 1) for word in environment(spec)), self._runtime.filter(instance.id))
 
     def _watch(self, instance: Instance) -> None:
         """Watches for an instance's end, and its health if it has a check."""

@@ -123,6 +123,8 @@ class Containers:
         if state not in STATES[:2]:
             raise fail("container object state", state, "created or running")
         spec = parse_container({key: value for key, value in data.items() if key in CONTAINER_FIELDS})
+        if spec.user_namespace:
+            raise fail("container object user_namespace", True, "false: only an image's own root file system can be mapped")
         with self._lock:
             self._counter += 1
             entry = Entry(f"c{self._counter}", name, spec.to_wire())

@@ -9,21 +9,21 @@ from imageapi.store.content import Attachment
 from layercake.head.state.store import Record, WantedImage
 
 
-def no_attachment(digest: str) -> Attachment | None:
+def no_attachment(digest: str, node: str) -> Attachment | None:
     """How nodes attach a content when all of them are fetched."""
     return None
 
 
 def desired(
     record: Record, images_url: str, requests: Mapping[int, dict[str, Any]],
-    attachment: Callable[[str], Attachment | None] = no_attachment, agent: Mapping[str, Any] | None = None,
+    attachment: Callable[[str, str], Attachment | None] = no_attachment, agent: Mapping[str, Any] | None = None,
     trust: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document D of the wire reference: everything that a node needs to know to act. Images are fetched below `images_url`."""
     return {
         "revision": record.cfg_revision, "goal": record.goal_values,
-        "images": [_image(i, images_url, attachment(i.digest)) for i in record.wanted],
-        "stage": [_image(i, images_url, attachment(i.digest)) for i in record.stage],
+        "images": [_image(i, images_url, attachment(i.digest, record.name)) for i in record.wanted],
+        "stage": [_image(i, images_url, attachment(i.digest, record.name)) for i in record.stage],
         "requests": [{"id": number, **request} for number, request in requests.items()],
         **({} if agent is None else {"agent": agent}), **({} if trust is None else {"trust": trust}),
     }

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 import imageapi.events
 import minos.events
 from imageapi.store.store import ImageStore
-from layercake.base.text import parse_json
+from layercake.base.text import parse_json, whole_number
 from layercake.head import events
 from layercake.head.agents.document import desired
 from layercake.head.agents.heard import heard, set_name
@@ -172,7 +172,7 @@ class NodeApi:
             self._store.event(record, events.SECRET_REFUSED, "asked for a secret that none of its images needs",
                               data={"secret": name[:80]})
             raise Refused("cannot hand out the secret: no image of this node needs it")
-        return web.json_response({"key": self._images.secret(name)}, headers={"Cache-Control": "no-store"})
+        return web.json_response({"key": self._images.secret(name, record.name)}, headers={"Cache-Control": "no-store"})
 
     async def _agent(self, request: web.Request) -> web.Response:
         """The agent that a node shall have, and no other."""
@@ -219,10 +219,9 @@ class NodeApi:
         body = await _body(request)
         if not isinstance(body, dict):
             raise OperationFailed("cannot take the answer: it is not an object")
-        said = request.match_info["id"]
-        number = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else -1
-        future = self._answers.get(number)
-        if future is not None and number in self._requests.get(record.node.id, {}) and not future.done():
+        asked = whole_number(request.match_info["id"], 1 << 63)
+        future = None if asked is None else self._answers.get(asked)
+        if future is not None and asked in self._requests.get(record.node.id, {}) and not future.done():
             future.set_result(body)
         return _json({"taken": future is not None})
 

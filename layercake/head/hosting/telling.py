@@ -46,9 +46,11 @@ class Told:
 
 
 class Teller:
-    """Tells modules of nodes. `boots` gives the boot set that a node boots next."""
+    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `secrets` is where secrets are."""
 
-    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str]) -> None:
+    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], secrets: Path) -> None:
+        self._secrets = secrets
+        self._exposed: set[str] = set()
         self._store = store
         self._boots = boots
         self._table = table
@@ -82,13 +84,19 @@ class Teller:
             self._record(module, record)
             self._host.send(module.name, pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values())))
 
+    def _open_to_others(self, warning: str) -> None:
+        """Told once while the head runs, not for every node."""
+        if warning not in self._exposed:
+            self._exposed.add(warning)
+            self._store.event(None, events.SECRET_EXPOSED, warning)
+
     def _record(self, module: Module, record: Record) -> None:
         if module.record is None:
             return
 
         def reveal(secret: SecretRef | None) -> str:
             try:
-                return "" if secret is None else resolve(secret).reveal()
+                return "" if secret is None else resolve(secret, self._secrets, warn=self._open_to_others).reveal()
             except LayercakeError as error:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
                 return ""

@@ -27,7 +27,7 @@ class Operations:
         self.inventory = InventoryChanges(head)
         self.calls = Calls(head, self.nodes)
         self.power = Power(head, self.nodes, self.calls)
-        self.images = Images(head)
+        self.images = Images(head, self.nodes)
         self.care = Care(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)
         self.boots = BootSets(head, self.nodes)

@@ -12,6 +12,7 @@ from imageapi.store.store import Image, Version
 from layercake.head import events
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
+from layercake.head.operations.nodes import Nodes
 from layercake.kraken.errors import InputError, Refused
 
 
@@ -23,8 +24,9 @@ def versions(image: Image) -> list[Version]:
 class Images:
     """Operations on the image store."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: Head, nodes: Nodes) -> None:
         self._head = head
+        self._nodes = nodes
         self._store = head.store
         self._images = head.images
 
@@ -84,6 +86,14 @@ class Images:
             self._store.event(None, events.IMAGE_PRUNED, f"{len(gone)} unused contents were deleted by {said_by(by)}",
                               data={"digests": gone[:100]})
         return gone
+
+    async def rotate_keys(self, nodes: str) -> list[str]:
+        """Makes new keys for nodes to attach images with; what is attached goes on with the old ones. Raises LayercakeError."""
+        return await self._head.node_keys.make(self._nodes.select(nodes), anew=True)
+
+    async def drop_old_keys(self, nodes: str) -> list[str]:
+        """Takes the keys away that these nodes had before, and those of nodes that are gone. Raises LayercakeError."""
+        return await self._head.node_keys.drop_old(self._nodes.select(nodes))
 
     async def difference(self, a: str, b: str) -> dict[str, Any]:
         """What is different in image `b`: packages and files. Raises InputError and OperationFailed.

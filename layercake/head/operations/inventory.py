@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from layercake.head import events
+from layercake.head import events, secrets
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.inventory import wishes
@@ -23,9 +23,10 @@ from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.head.state.desire import check_set
 from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record, WantedImage
-from layercake.inventory.changes import Change
+from layercake.inventory.changes import Action, Change
 from layercake.inventory.diff import diff
 from layercake.inventory.load import load
+from layercake.inventory.problems import Problem
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError, Refused
@@ -40,12 +41,13 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a person has agreed to: that images of `image roll` are taken back, that all nodes change their images at once. `by`
-    says who it is."""
+    """What a person has agreed to: that images of `image roll` are taken back, that all nodes change their images at once, that
+    secrets are sent to other places. `by` says who it is."""
 
     take_back: bool = False
     at_once: bool = False
     by: str = ""
+    confirm_secrets: bool = False
 
 
 NO_CONSENT = Consent()
@@ -72,6 +74,7 @@ class InventoryChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
+        self._secrets = head.settings.secrets_in(head.data_dir)
         self._turn = asyncio.Lock()
         self._readers = 0
 
@@ -98,6 +101,7 @@ class InventoryChanges:
                 check_set(self._head.desire.image(name) for name in names)
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
+        secrets.refuse_outside(found.nodes.values(), self._secrets)
         return found
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
@@ -107,6 +111,7 @@ class InventoryChanges:
             known = {r.name: r.node for r in self._store}
             changes = await asyncio.to_thread(diff, known, new.nodes)
             shown = await asyncio.to_thread(lambda: [c.to_record() for c in changes])
+            said = await asyncio.to_thread(secrets.warnings, list(new.nodes.values()), self._head.table.parts, self._secrets)
             plans, since = [], time.perf_counter()
             for change in changes:
                 if change.node in new.nodes:
@@ -118,10 +123,16 @@ class InventoryChanges:
         later = {r.name for move in rolls for r in move.records}
         return {
             "changes": shown, "plans": plans, "digest": digest,
-            "warnings": [w.to_record() for w in new.warnings], "rolls": [move.to_record() for move in rolls],
+            "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
+            "secrets": self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
             "taken_back": [back.to_record() for back in self._taken_back(changes, new)],
         }
+
+    def _sent_elsewhere(self, changes: Iterable[Change], new: Inventory) -> list[dict[str, Any]]:
+        """The nodes whose secrets would go to another place than before, with both."""
+        pairs = [(self._store.named(c.node).node, new.nodes[c.node]) for c in changes if c.action is Action.CHANGE]
+        return [found for old, node in pairs if (found := secrets.sent_elsewhere(old, node, self._head.table.parts))]
 
     def _moves(self, changes: Iterable[Change], new: Inventory) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in none."""
@@ -185,11 +196,17 @@ class InventoryChanges:
             {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls]}
 
     def _check(self, changes: list[Change], new: Inventory, consent: Consent) -> None:
-        """Raises Refused for images that nobody agreed to take back, for those of nodes that a roll has, and for frozen nodes."""
+        """Raises Refused for images that nobody agreed to take back, for secrets that would go elsewhere, for images of nodes
+        that a roll has, and for frozen nodes."""
         backwards = self._taken_back(changes, new)
         if backwards and not consent.take_back:
             raise Refused("cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
                           hint="write the images that run into it, or say --take-back if that is meant")
+        elsewhere = self._sent_elsewhere(changes, new)
+        if elsewhere and not consent.confirm_secrets:
+            raise Refused("cannot apply the inventory: " + "; ".join(
+                f"the secret of {e['node']} would go to {e['to']}, and went to {e['from']}" for e in elsewhere[:NAMED]),
+                hint="say --confirm-secrets if the new place may have it")
         moved = {c.node for c in _of_images(changes, new)}
         self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
         touched = {c.node for c in changes}

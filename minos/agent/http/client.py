@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 
 HEAD_LIMIT = 32768
@@ -47,7 +48,7 @@ def parse_url(text: str) -> Url:
         port = tail.removeprefix(":")
     else:
         host, _, port = authority.partition(":")
-    if port and not (port.isascii() and port.isdigit() and int(port) < 65536):
+    if port and whole_number(port, 65535) is None:
         raise InputError(f"cannot use address {text[:100]!r}: its port is not a number")
     return Url(scheme, host, int(port) if port else {"http": 80, "https": 443}[scheme], slash + path or "/")
 
@@ -61,15 +62,14 @@ class Head:
 
     def number(self, name: str) -> int | None:
         """A header that holds a number, None if there is none."""
-        value = self.headers.get(name, "")
-        return int(value) if value.isascii() and value.isdigit() else None
+        return whole_number(self.headers.get(name, ""), 1 << 63)
 
 
 def parse_head(data: bytes) -> Head:
     """The status line and headers. Raises OperationFailed if they are not HTTP."""
     lines = data.decode("latin-1").split("\r\n")
     words = lines[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isascii() and words[1].isdigit()):
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or whole_number(words[1], 999) is None:
         raise OperationFailed("cannot read the response: it is not HTTP")
     pairs = (line.partition(":") for line in lines[1:] if line)
     return Head(int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs})

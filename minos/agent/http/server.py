@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 
 HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
@@ -168,10 +169,10 @@ class Server:
         request = parse_request(head)
         if not self._allowed(request.headers.get("authorization", "")) or not self._known(link.getpeercert()):
             raise BadRequest(401, "only the head is served")
-        length = request.headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT:
+        length = whole_number(request.headers.get("content-length", "0"), BODY_LIMIT)
+        if length is None:
             raise BadRequest(413, "the request's body is too large")
-        while len(body) < int(length):
+        while len(body) < length:
             part = link.recv(65536)
             if not part:
                 raise OSError("the client left")

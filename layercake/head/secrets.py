@@ -1,0 +1,88 @@
+"""Where secrets go: what a person should know of it before and after an inventory is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercake.base.secrets import SecretRef, resolve, within
+from layercake.head.head import Head
+from layercake.inventory.ranges import fold
+from layercake.inventory.schema import Node
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import NodePart, Part
+
+LOOK_S = 60.0
+"""How often the files of secrets are looked at, at most."""
+
+
+def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], directory: Path) -> list[str]:
+    """What is wrong with how secrets lie and travel; the nodes of each are folded into one line."""
+    found: dict[str, list[str]] = {}
+    checked: dict[SecretRef, list[str]] = {}
+    for node in nodes:
+        for module, part in node.parts.items():
+            said = list(parts[module].warnings(part)) if module in parts else []
+            for ref in references(part):
+                if ref not in checked:
+                    checked[ref] = look(ref, directory)
+                said += checked[ref]
+            for text in said:
+                found.setdefault(text, []).append(node.name)
+    return [f"{fold(names)}: {text}" for text, names in found.items()]
+
+
+class Warnings:
+    """The same of the nodes that a head has. Looked for on a thread, and again when the inventory or a minute is another."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._seen: tuple[int, int] = (-1, -1)
+        self._found: list[str] = []
+
+    async def now(self) -> list[str]:
+        """All of them, a line each."""
+        head, seen = self._head, (self._head.store.revision, int(self._head.clock() // LOOK_S))
+        if seen != self._seen:
+            self._seen, nodes = seen, [r.node for r in head.store]
+            self._found = await asyncio.to_thread(warnings, nodes, head.table.parts, head.settings.secrets_in(head.data_dir))
+        return self._found
+
+
+def references(part: NodePart) -> list[SecretRef]:
+    """The secrets that a module's part of a node refers to."""
+    return [value for name in part.__struct_fields__ if isinstance(value := getattr(part, name), SecretRef)]
+
+
+def refuse_outside(nodes: Iterable[Node], directory: Path) -> None:
+    """Raises InputError for a secret that would be read from elsewhere than the directory of secrets."""
+    seen: set[str] = set()
+    for node in nodes:
+        for ref in (ref for part in node.parts.values() for ref in references(part)):
+            if ref.file is not None and ref.file not in seen:
+                seen.add(ref.file)
+                within(directory, Path(ref.file))
+
+
+def look(ref: SecretRef, directory: Path) -> list[str]:
+    """What is wrong with a secret itself."""
+    found: list[str] = []
+    try:
+        resolve(ref, directory, warn=found.append)
+    except InputError as error:
+        found.append(error.message)
+    return found
+
+
+def sent_elsewhere(old: Node, new: Node, parts: Mapping[str, Part]) -> dict[str, Any] | None:
+    """Where a node's secrets would go that did not go there before: {"node", "from", "to"}; None if they stay."""
+    for module, part in new.parts.items():
+        before = old.parts.get(module)
+        if module not in parts or before is None or not references(part):
+            continue
+        was, to = parts[module].secret_to(before), parts[module].secret_to(part)
+        if was != to:
+            return {"node": new.name, "from": was, "to": to}
+    return None
