@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import msgspec
 
 from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
+from layercake.base.secrets import Vault
 from layercake.head import boots, events, modules
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.client import NodeLink
@@ -61,9 +63,10 @@ REFRESH = "power.refresh"
 
 
 class Head:
-    """The parts of the head. `table` is what its modules declare."""
+    """The parts of the head. `table` is what its modules declare; `environ` is where {env: NAME} of the inventory is looked up."""
 
-    def __init__(self, data_dir: Path, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, data_dir: Path, settings: Settings, clock: Clock | None = None,
+                 environ: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.settings = settings
         self.clock = clock or steady_clock()
@@ -78,8 +81,9 @@ class Head:
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         certificates = NodeCertificates(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", certificates.sign)
+        self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
         self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots),
-                             settings.secrets_in(data_dir))
+                             self.vault)
         self.hands = Hands(self._dispatcher, self.teller)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(certificates)
