@@ -7,9 +7,11 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from layercake.api.server import Api
+from layercake.base.secrets import without_secrets
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
@@ -18,9 +20,9 @@ from layercake.kraken.errors import InputError
 log = logging.getLogger("layercake")
 
 
-async def _serve(data_dir: Path) -> None:
+async def _serve(data_dir: Path, secrets: Mapping[str, str]) -> None:
     settings = head_settings.load(data_dir)
-    head = Head(data_dir, settings)
+    head = Head(data_dir, settings, environ=secrets)
     api = Api(head)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -44,8 +46,11 @@ def serve(data_dir: Path) -> int:
     os.umask(0o077)
     head_settings.load(data_dir)
     held = lock.take(data_dir, "serve")
+    secrets, kept = dict(os.environ), without_secrets(os.environ)
+    os.environ.clear()  # whatever the head starts from here on has no secret in its environment
+    os.environ.update(kept)
     try:
-        asyncio.run(_serve(data_dir))
+        asyncio.run(_serve(data_dir, secrets))
     finally:
         os.close(held)
     return 0

@@ -49,6 +49,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         if request[CALLER].looks_only:
             found["changes"] = [{**c, "fields": {k: v if k in _OPEN else [None, None] for k, v in c["fields"].items()}}
                                 for c in found["changes"]]
+            found["secrets"] = [{**s, "from": "", "to": ""} for s in found["secrets"]]  # where a BMC is
         return found
 
     async def apply(request: web.Request, body: ApplyRequest) -> Any:

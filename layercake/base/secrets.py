@@ -16,6 +16,8 @@ from pathlib import Path
 from layercake.kraken.errors import InputError
 
 MAX_SECRET = 4096
+_KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -124,6 +126,24 @@ def _beneath(directory: Path, path: Path, flags: int) -> int:
         return os.open(inside.parts[-1], flags | os.O_NOFOLLOW, dir_fd=here)
     finally:
         os.close(here)
+
+
+@dataclass(frozen=True, slots=True)
+class Vault:
+    """Where the inventory's secrets are: one directory for those in files, one environment for the others."""
+
+    directory: Path
+    environ: Mapping[str, str]
+
+    def open(self, ref: SecretRef, warn: Callable[[str], None] | None = None) -> Secret:
+        """See `resolve`."""
+        return resolve(ref, self.directory, environ=self.environ, warn=warn)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """What other processes get of the head's environment: how programs run here, and no secret, which may have any name. Whoever
+    may look at a process may read its environment."""
+    return {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
 
 
 def _text(path: Path, data: bytes) -> str:

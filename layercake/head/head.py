@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import msgspec
 
 from imageapi.store.open import open_store
 from layercake.base.clock import Clock, steady_clock
+from layercake.base.secrets import Vault
 from layercake.head import boots, events, modules
 from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
@@ -64,9 +66,10 @@ REFRESH = "power.refresh"
 
 
 class Head:
-    """The parts of the head. `table` is what its modules declare."""
+    """The parts of the head. `table` is what its modules declare; `environ` is where {env: NAME} of the inventory is looked up."""
 
-    def __init__(self, data_dir: Path, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, data_dir: Path, settings: Settings, clock: Clock | None = None,
+                 environ: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.settings = settings
         self.clock = clock or steady_clock()
@@ -81,8 +84,8 @@ class Head:
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign)
-        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots),
-                             settings.secrets_in(data_dir))
+        self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
+        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots), self.vault)
         self.hands = Hands(self._dispatcher, self.teller, self.joining)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)

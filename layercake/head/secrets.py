@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from layercake.base.secrets import SecretRef, resolve, within
+from layercake.base.secrets import SecretRef, Vault, within
 from layercake.head.head import Head
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
@@ -18,7 +18,7 @@ LOOK_S = 60.0
 """How often the files of secrets are looked at, at most."""
 
 
-def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], directory: Path) -> list[str]:
+def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], vault: Vault) -> list[str]:
     """What is wrong with how secrets lie and travel; the nodes of each are folded into one line."""
     found: dict[str, list[str]] = {}
     checked: dict[SecretRef, list[str]] = {}
@@ -27,7 +27,7 @@ def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], directory: Path) 
             said = list(parts[module].warnings(part)) if module in parts else []
             for ref in references(part):
                 if ref not in checked:
-                    checked[ref] = look(ref, directory)
+                    checked[ref] = look(ref, vault)
                 said += checked[ref]
             for text in said:
                 found.setdefault(text, []).append(node.name)
@@ -47,7 +47,7 @@ class Warnings:
         head, seen = self._head, (self._head.store.revision, int(self._head.clock() // LOOK_S))
         if seen != self._seen:
             self._seen, nodes = seen, [r.node for r in head.store]
-            self._found = await asyncio.to_thread(warnings, nodes, head.table.parts, head.settings.secrets_in(head.data_dir))
+            self._found = await asyncio.to_thread(warnings, nodes, head.table.parts, head.vault)
         return self._found
 
 
@@ -66,11 +66,11 @@ def refuse_outside(nodes: Iterable[Node], directory: Path) -> None:
                 within(directory, Path(ref.file))
 
 
-def look(ref: SecretRef, directory: Path) -> list[str]:
+def look(ref: SecretRef, vault: Vault) -> list[str]:
     """What is wrong with a secret itself."""
     found: list[str] = []
     try:
-        resolve(ref, directory, warn=found.append)
+        vault.open(ref, found.append)
     except InputError as error:
         found.append(error.message)
     return found

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ import pytest
 
 from layercake.head.hosting.host import ModuleHost, Start
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
+from layercake.head.settings import Settings, save
 from layercake.kraken.errors import NotFound, Unreachable
+from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
 from tests.support.echo import MODULE, EchoSettings
@@ -193,3 +195,23 @@ async def test_a_modules_process_has_no_secret_in_its_environment(tmp_path: Path
         await until(lambda: run.status.health == "running")
         found = Path(f"/proc/{run.status.pid}/environ").read_bytes() + Path(f"/proc/{run.status.pid}/cmdline").read_bytes()
     assert b"PATH=" in found and b"hunter" not in found
+
+
+def test_what_the_head_starts_has_no_secret_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bytes] = []
+
+    async def served(data_dir: Path, secrets: Mapping[str, str]) -> None:
+        child = await asyncio.create_subprocess_exec("cat", "/proc/self/environ", stdout=subprocess.PIPE)
+        found.append((await child.communicate())[0])
+        found.append(secrets["BMC_PASSWORD"].encode())
+
+    save(tmp_path, Settings(interface="lo", address="127.0.0.1"))
+    monkeypatch.setattr("layercake.main._serve", served)
+    monkeypatch.setattr("os.umask", lambda mask: 0)
+    monkeypatch.setenv("BMC_PASSWORD", "hunter2")
+    before = dict(os.environ)
+    try:
+        assert serve(tmp_path) == 0
+    finally:
+        os.environ.update(before)
+    assert b"PATH=" in found[0] and b"hunter2" not in found[0] and found[1] == b"hunter2"

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.base.secrets import without_secrets
 from layercake.head.hosting.host import ModuleHost, Start
 from layercake.kraken.backoff import backoff
 from layercake.moduleapi.client import COOKIE_VARIABLE
@@ -33,8 +34,6 @@ from layercake.moduleapi.module import Module, Site
 log = logging.getLogger("layercake.services")
 ATTACH_S = 30.0
 """Seconds that a process has to attach; then it is started again."""
-_KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
 _BACK_OFF_MAX = 30.0
 _STABLE_AFTER = 60.0
 
@@ -148,7 +147,7 @@ class ServiceManager:
             process = await asyncio.create_subprocess_exec(
                 "setpriv", "--pdeathsig", "KILL", "--", *command, "--socket", str(self._socket), "--instance", instance,
                 stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**environment(os.environ), COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
+                env={**without_secrets(os.environ), COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
             )
         status.pid = process.pid
         with contextlib.suppress(TimeoutError):
@@ -157,12 +156,6 @@ class ServiceManager:
             process.kill()
             status.health = f"cannot start: it did not attach in {ATTACH_S:.0f} s"
         return await process.wait()
-
-
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """What a module's process gets of the head's environment: how programs run here. Passwords are there too ({env: NAME} in the
-    inventory), and whoever may look at a process may read its environment."""
-    return {name: value for name, value in own.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
 
 
 def _describe(code: int) -> str:

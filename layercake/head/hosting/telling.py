@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.clock import Clock
-from layercake.base.secrets import SecretRef, resolve
+from layercake.base.secrets import SecretRef, Vault
 from layercake.head import events
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Loss, Sync
@@ -46,10 +46,10 @@ class Told:
 
 
 class Teller:
-    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `secrets` is where secrets are."""
+    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the secrets."""
 
-    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], secrets: Path) -> None:
-        self._secrets = secrets
+    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault) -> None:
+        self._vault = vault
         self._exposed: set[str] = set()
         self._store = store
         self._boots = boots
@@ -96,7 +96,7 @@ class Teller:
 
         def reveal(secret: SecretRef | None) -> str:
             try:
-                return "" if secret is None else resolve(secret, self._secrets, warn=self._open_to_others).reveal()
+                return "" if secret is None else self._vault.open(secret, self._open_to_others).reveal()
             except LayercakeError as error:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
                 return ""

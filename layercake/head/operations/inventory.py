@@ -74,7 +74,6 @@ class InventoryChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
-        self._secrets = head.settings.secrets_in(head.data_dir)
         self._turn = asyncio.Lock()
         self._readers = 0
 
@@ -101,7 +100,7 @@ class InventoryChanges:
                 check_set(self._head.desire.image(name) for name in names)
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
-        secrets.refuse_outside(found.nodes.values(), self._secrets)
+        secrets.refuse_outside(found.nodes.values(), self._head.vault.directory)
         return found
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class InventoryChanges:
             known = {r.name: r.node for r in self._store}
             changes = await asyncio.to_thread(diff, known, new.nodes)
             shown = await asyncio.to_thread(lambda: [c.to_record() for c in changes])
-            said = await asyncio.to_thread(secrets.warnings, list(new.nodes.values()), self._head.table.parts, self._secrets)
+            said = await asyncio.to_thread(secrets.warnings, list(new.nodes.values()), self._head.table.parts, self._head.vault)
             plans, since = [], time.perf_counter()
             for change in changes:
                 if change.node in new.nodes:
