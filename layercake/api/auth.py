@@ -19,6 +19,11 @@ def _digest(token: str) -> str:
     return hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).hexdigest()
 
 
+def name_of(header: str) -> str:
+    """What a connection with this Authorization header is counted under: the token cannot be told from it."""
+    return f"token {_digest(header)[:16]}"
+
+
 class Tokens:
     """The API tokens; only their digests are kept."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import ssl
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,26 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api import auth
 from layercake.api.auth import FILE_NAME, Tokens
 from layercake.api.openapi import document
 from layercake.api.route import ROLE, Route
 from layercake.api.table import routes
+from layercake.base import door
+from layercake.base.door import Limits
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.module import Role
+from layercake.moduleapi.web import WebServer, body_of, known
 
 log = logging.getLogger("layercake.api")
+IDLE_S = 3600.0
+"""For how many seconds the connection of a node, or of somebody with a token, is kept for its next request."""
+LOCAL = Limits(known=200, most=200)
+"""The Unix socket has connections of its own, in the file descriptors that the network does not get (door.RESERVE)."""
+MAX_BODY = 32 << 20
 _STATUS = ((Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502), (OperationFailed, 502))
 
 
@@ -45,42 +53,34 @@ class Api:
         self._routes = routes(Operations(head))
         self._tokens = Tokens(head.data_dir / FILE_NAME)
         self._document = json.dumps(document(self._routes))
-        self._runners: list[web.AppRunner] = []
+        self._servers: list[WebServer] = []
 
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port."""
         settings = self._head.settings
         path = Path(settings.socket)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        local = await self._runner(self._app(local=True))
-        before = os.umask(0o177)
-        try:
-            await web.UnixSite(local, str(path)).start()
-        finally:
-            os.umask(before)
+        people, network = self._server(LOCAL, local=True), self._server(Limits(), local=False)
+        await people.open(door.local(path), local=True, relief=network.shed)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         pki = self._head.data_dir / "pki"
         context.load_cert_chain(pki / "server.pem", pki / "server.key")
-        network = await self._runner(self._app(local=False))
-        listen = settings.api_listen or settings.address
-        await web.TCPSite(network, listen, settings.api_port, ssl_context=context, backlog=1024).start()
+        await network.open(door.bound(settings.api_listen or settings.address, settings.api_port), context=context)
 
     async def stop(self) -> None:
         """Closes both doors."""
-        for runner in self._runners:
-            await runner.cleanup()
+        for server in self._servers:
+            await server.close()
         Path(self._head.settings.socket).unlink(missing_ok=True)
 
-    async def _runner(self, app: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(app, access_log=None, keepalive_timeout=3600.0, shutdown_timeout=1.0)
-        await runner.setup()
-        self._runners.append(runner)
-        return runner
+    def _server(self, limits: Limits, *, local: bool) -> WebServer:
+        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S)
+        self._servers.append(server)
+        return server
 
     def _app(self, *, local: bool) -> web.Application:
-        app = web.Application(client_max_size=32 << 20)
+        app = web.Application(client_max_size=MAX_BODY)
         app.router.add_get("/v1/openapi.json", self._openapi)
         for route in self._routes:
             app.router.add_route(route.method, route.path, self._guard(local, route.role, self._plain(route)))
@@ -99,6 +99,8 @@ class Api:
                 return web.json_response(body, status=401)
             if has < role:
                 return web.json_response({"error": f"cannot serve this: it needs the role {role.name.lower()}"}, status=403)
+            if not local:
+                known(request, auth.name_of(request.headers["Authorization"]))
             request[ROLE] = has
             try:
                 response: web.StreamResponse = await handler(request)
@@ -118,7 +120,7 @@ class Api:
             body = None
             if route.body is not None:
                 try:
-                    body = msgspec.json.decode(await request.read(), type=route.body)
+                    body = msgspec.json.decode(await body_of(request, MAX_BODY), type=route.body)
                 except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                     raise InputError(f"cannot use the request: {error}") from None
             answer = await route.answer(request, body)

@@ -16,10 +16,12 @@ from typing import Any
 import msgspec
 
 from imageapi.store.open import open_store
+from imageapi.store.tickets import Tickets
 from layercake.base.clock import Clock, steady_clock
 from layercake.head import boots, events, modules
 from layercake.head.agents.certificates import NodeCertificates
 from layercake.head.agents.client import NodeLink
+from layercake.head.agents.document import addresses
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
@@ -93,7 +95,8 @@ class Head:
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed)})
         self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
-        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
+        address = addresses(images_url, Tickets(self.images.directory))
+        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, address,
                              certificates, self.table, self.boots)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -171,6 +174,7 @@ class Head:
                     last_scan = time.monotonic()
                     self.sync.scan()
                     self.guard.look()
+                    self.services.trim_logs()
                 self.rolls.tick()
                 self.database.health.look(self.store)
             except Exception:  # the loop outlives a bug in handling one node
