@@ -97,7 +97,8 @@ class Guest(asyncio.Protocol):
     def close(self) -> None:
         """Ends the connection now, whatever is under way."""
         if self._transport is not None:
-            self._transport.abort()
+            with contextlib.suppress(AttributeError):  # before Python 3.11.5, of a TLS connection that was closed twice already
+                self._transport.abort()
         elif self.task is not None:
             self.task.cancel()
 
@@ -292,9 +293,12 @@ def _address(source: Any) -> str:
     return socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, text.partition("%")[0])[:8] + bytes(8))
 
 
-def guest_of(transport: asyncio.BaseTransport | None) -> Guest | None:
+def guest_of(transport: asyncio.Transport | None) -> Guest | None:
     """The guest of a request's transport; None if the server has no door, or the connection is gone."""
-    found = transport.get_protocol() if isinstance(transport, asyncio.Transport) else None
+    try:
+        found = transport.get_protocol() if transport is not None else None
+    except AttributeError:  # see Guest.close
+        return None
     return found if isinstance(found, Guest) else None
 
 

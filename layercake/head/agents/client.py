@@ -62,6 +62,10 @@ class NodeLink:
                     yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
+        except AttributeError as error:  # before Python 3.11.5: aiohttp ends a TLS connection that asyncio ended already
+            if not isinstance(error.__context__, aiohttp.ClientError):
+                raise
+            raise Unreachable(f"cannot ask {record.name}: it does not speak HTTP") from error
 
     async def answers(self, record: Record) -> bool:
         """Whether a node's agent, in sync or not, still serves its TLS port under the session that it has. Any answer counts."""
