@@ -265,8 +265,8 @@ def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, L
     own = modules.built_in()
     loaded = declared.load(settings.modules)
     given = {m.name: settings.of(m) for m in own} | {name: found.settings for name, found in loaded.items()}
-    table = Table([*own, *(found.module for found in loaded.values())], given)
     places = modules.references() | {name: found.reference for name, found in loaded.items()}
+    table = Table([*own, *(found.module for found in loaded.values())], given, places)
     site = settings.site(data_dir)
     return table, {m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()}
 
