@@ -74,6 +74,11 @@ class Api:
             await server.close()
         Path(self._head.settings.socket).unlink(missing_ok=True)
 
+    @property
+    def port(self) -> int:
+        """The TLS port, also when 0 was asked for."""
+        return self._servers[-1].port if self._servers else 0
+
     def _server(self, limits: Limits, *, local: bool) -> WebServer:
         server = WebServer(self._app(local=local), limits, idle_s=IDLE_S)
         self._servers.append(server)

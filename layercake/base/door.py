@@ -25,6 +25,7 @@ log = logging.getLogger("layercake.door")
 _AT_ONCE = 32  # connections that are accepted at a stretch; then others have their turn
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # without file descriptors, until the next look
+_ONE_ASK = 65536  # bytes of a request that count as one
 _GOODBYE_S = 2.0
 _BACKLOG = 1024
 RESERVE = 256
@@ -94,6 +95,11 @@ class Guest(asyncio.Protocol):
         finally:
             self.at_work -= 1
 
+    def took(self, size: int) -> None:
+        """A request had so many bytes: big ones count as several."""
+        if self.who and size > _ONE_ASK:
+            self._door.asks(self.who, size / _ONE_ASK)
+
     def close(self) -> None:
         """Ends the connection now, whatever is under way."""
         if self._transport is not None:
@@ -159,6 +165,7 @@ class Door:
         self._asked = Pace(limits.asks_per_s, limits.asks_per_s * 2, self.now)
         self._most = most
         self._timer: asyncio.TimerHandle | None = None
+        self._refused, self._last = 0, ""
 
     @property
     def port(self) -> int:
@@ -221,7 +228,8 @@ class Door:
 
     def _admit(self, made: socket.socket, address: str) -> None:
         if not self._local and not self._knocks.may(address):
-            log.info("a connection from %s is refused: it opens too many that come to nothing", address)
+            self._refused += 1
+            self._last = address
             made.close()
             return
         made.setblocking(False)
@@ -262,9 +270,9 @@ class Door:
         guest.who = who
         self._end(self._known.take(who, guest))
 
-    def asks(self, who: str) -> float:
+    def asks(self, who: str, cost: float = 1.0) -> float:
         """Somebody asks for something. Seconds that it has to wait."""
-        return 0.0 if self._local else self._asked.wait(who)
+        return 0.0 if self._local else self._asked.wait(who, cost)
 
     def gone(self, guest: Guest) -> None:
         """A connection has ended."""
@@ -276,8 +284,11 @@ class Door:
             guest.close()
 
     def _look(self) -> None:
-        """Strangers whose time is up have to go."""
+        """Strangers whose time is up have to go; and it is told who was refused."""
         now = self.now()
+        if self._refused:
+            log.info("%d connections were refused, the last from %s: too many of its come to nothing", self._refused, self._last)
+            self._refused = 0
         for guest in self._strangers.guests():
             if guest.due <= now:
                 self.gone(guest)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from layercake.kraken.errors import OperationFailed, Refused
 
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
+REST_S = 0.5
+"""Seconds between the end of one process and the start of the next: to start one is work for the head, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Aside:
         self._bounds = bounds
         self._turn = asyncio.Lock()
         self._there = 0
+        self._rested = 0.0
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -53,6 +56,8 @@ class Aside:
     async def run(self, module: str, *arguments: str, data: bytes = b"") -> bytes:
         """What `python -m MODULE ARGUMENTS` prints, given `data`. Raises OperationFailed for one that ends badly or takes too much.
         Within a turn."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._rested - loop.time())
         process = await asyncio.create_subprocess_exec(
             "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", "nice", "-n", "19",
             sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -65,6 +70,7 @@ class Aside:
             raise OperationFailed(f"cannot {self._what}: it took longer than {self._bounds.seconds:.0f} s") from None
         finally:
             await _end(process)
+            self._rested = loop.time() + REST_S
         if not out:
             raise OperationFailed(f"cannot {self._what}: the process for it ended with status {status}",
                                   hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log")

@@ -38,6 +38,9 @@ async def body_of(request: web.Request, most: int) -> bytes:
                 data += await request.content.read(most + 1 - len(data))
     except TimeoutError:
         raise InputError(f"cannot take the request: its body did not arrive in {BODY_S:.0f} s") from None
+    guest = guest_of(request.transport)
+    if guest is not None:
+        guest.took(len(data))
     if len(data) > most:
         raise InputError(f"cannot take the request: it is larger than {most} bytes")
     return data
