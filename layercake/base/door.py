@@ -25,7 +25,7 @@ log = logging.getLogger("layercake.door")
 _AT_ONCE = 32  # connections that are accepted at a stretch; then others have their turn
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # without file descriptors, until the next look
-_ONE_ASK = 65536  # bytes of a request that count as one
+_ONE_ASK = 65536  # bytes of a request, or an answer, that count as one request
 _GOODBYE_S = 2.0
 _BACKLOG = 1024
 RESERVE = 256
@@ -96,7 +96,7 @@ class Guest(asyncio.Protocol):
             self.at_work -= 1
 
     def took(self, size: int) -> None:
-        """A request had so many bytes: big ones count as several."""
+        """A request or its answer had so many bytes: big ones count as several."""
         if self.who and size > _ONE_ASK:
             self._door.asks(self.who, size / _ONE_ASK)
 

@@ -60,6 +60,8 @@ async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
             raise
         if not guest.who and not response.prepared:
             response.force_close()
+        if isinstance(response, web.Response) and isinstance(response.body, bytes):
+            guest.took(len(response.body))
         return response
 
 

@@ -28,10 +28,15 @@ async def _answer(request: web.Request) -> web.Response:
     return web.Response(text=f"you are {who}, {len(await body_of(request, 1000))} bytes")
 
 
+async def _big(request: web.Request) -> web.Response:
+    return web.Response(body=bytes(1 << 20))
+
+
 @contextlib.asynccontextmanager
 async def served(limits: Limits = LIMITS) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_route("*", "/me", _answer)
+    app.router.add_get("/big", _big)
     server = WebServer(app, limits, idle_s=30.0)
     await server.open(door.bound("127.0.0.1", 0))
     try:
@@ -141,6 +146,18 @@ async def test_one_that_is_known_has_so_many_connections_and_asks_so_fast() -> N
             links[-1].sendall(ME % b"n0")
             assert b"you are n0" in await said(links[-1])
         assert asyncio.get_running_loop().time() - since > 0.7, "60 requests at 20 a second, of which 34 were left at once"
+
+
+async def test_big_requests_and_answers_count_as_several() -> None:
+    async with served(Limits(asks_per_s=20.0)) as port:
+        link, since = knock(port, data=ME % b"n0"), asyncio.get_running_loop().time()
+        assert b"you are n0" in await said(link)
+        for _ in range(6):
+            link.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+            left = 1 << 20
+            while left > 0:
+                left -= len(await said(link))
+        assert asyncio.get_running_loop().time() - since > 1.2, "5 MiB are 80 requests more, at 20 a second, 40 at once"
 
 
 async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(caplog: pytest.LogCaptureFixture) -> None:
