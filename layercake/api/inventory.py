@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import Route
+from layercake.api.route import Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.operations.inventory import Consent
 from layercake.moduleapi.module import Role
@@ -40,7 +40,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def plan(request: web.Request, body: InventoryText) -> Any:
-        return await ops.inventory.plan(body.yaml, body.file)
+        return await while_there(request, ops.inventory.plan(body.yaml, body.file))
 
     async def apply(request: web.Request, body: ApplyRequest) -> Any:
         consent = Consent(body.take_back, body.at_once, body.by)

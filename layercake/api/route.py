@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from layercake.moduleapi.module import Role
 
 ROLE = web.RequestKey("role", Role)
 """Where a request has the role of who asks."""
+LOOK_S = 0.25
+"""How often it is looked whether somebody still waits for an answer that takes long."""
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
 
 
@@ -28,6 +31,20 @@ class Route:
     answer: Answer
     body: type[msgspec.Struct] | None = None
     query: tuple[str, ...] = ()
+
+
+async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """What comes of work that changes nothing; it is given up when who asked for it has left."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=LOOK_S)
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("who asked has left")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def number(request: web.Request, name: str, default: int) -> int:

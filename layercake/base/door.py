@@ -48,8 +48,8 @@ class Limits:
     most: int = 16384
     prove_s: float = 15.0
     answer_s: float = 60.0
-    per_s: float = 20.0
-    burst: float = 100.0
+    per_s: float = 5.0
+    burst: float = 50.0
     asks_per_s: float = 100.0
     stall_s: float = 60.0
 
@@ -68,7 +68,7 @@ class Guest(asyncio.Protocol):
     """One connection, between the transport and the server's own protocol. `who` is "" while nobody knows."""
 
     def __init__(self, door: Door, address: str, due: float) -> None:
-        self.who = ""
+        self.who, self.weight = "", 1.0
         self.address = address
         self.due = due
         self.at_work = 0
@@ -77,8 +77,10 @@ class Guest(asyncio.Protocol):
         self._inner: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
 
-    def known(self, who: str) -> None:
-        """A request on this connection is somebody's. `who` is a name for the credential, and no secret."""
+    def known(self, who: str, weight: float = 1.0) -> None:
+        """A request on this connection is somebody's. `who` is a name for the credential, and no secret; each request counts
+        `weight` times."""
+        self.weight = weight
         self._door.known(self, who)
 
     @contextlib.asynccontextmanager
@@ -88,7 +90,7 @@ class Guest(asyncio.Protocol):
         if not self.who:
             self.due = self._door.now() + self._door.limits.answer_s
         try:
-            wait = self._door.asks(self.who) if self.who else 0.0
+            wait = self._door.asks(self.who, self.weight) if self.who else 0.0
             if wait:
                 await asyncio.sleep(wait)
             yield
@@ -98,7 +100,7 @@ class Guest(asyncio.Protocol):
     def took(self, size: int) -> None:
         """A request or its answer had so many bytes: big ones count as several."""
         if self.who and size > _ONE_ASK:
-            self._door.asks(self.who, size / _ONE_ASK)
+            self._door.asks(self.who, self.weight * size / _ONE_ASK)
 
     def close(self) -> None:
         """Ends the connection now, whatever is under way."""
@@ -265,12 +267,12 @@ class Door:
             self._known.leave(guest.who, guest)
         else:
             self._strangers.leave(guest.address, guest)
-            if not self.asks(who):
+            if not self.asks(who, guest.weight):
                 self._knocks.refund(guest.address)
         guest.who = who
         self._end(self._known.take(who, guest))
 
-    def asks(self, who: str, cost: float = 1.0) -> float:
+    def asks(self, who: str, cost: float) -> float:
         """Somebody asks for something. Seconds that it has to wait."""
         return 0.0 if self._local else self._asked.wait(who, cost)
 

@@ -22,11 +22,11 @@ BODY_S = 30.0
 """Seconds that a request's body may take."""
 
 
-def known(request: web.Request, who: str) -> None:
-    """The request is somebody's: `who` is a name for the credential, and no secret."""
+def known(request: web.Request, who: str, weight: float = 1.0) -> None:
+    """The request is somebody's: `who` is a name for the credential, and no secret; it counts `weight` times (door.Limits)."""
     guest = guest_of(request.transport)
     if guest is not None:
-        guest.known(who)
+        guest.known(who, weight)
 
 
 async def body_of(request: web.Request, most: int) -> bytes:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from imageapi.build import contents
 from imageapi.build.compare import COMPARING
+from layercake.api.server import Api
 from layercake.head.reading import MISTAKES, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
@@ -134,3 +136,24 @@ async def test_it_knows_none_of_the_heads_secrets(monkeypatch: pytest.MonkeyPatc
     said = await Aside("do it", BOUNDS).run("tests.support.greedy", data=b"environment")
     assert b"PATH" in said and b"hunter2" not in said
     assert COMPARING.waiting <= 4 and os.environ["BMC_PASSWORD"] == "hunter2"
+
+
+async def test_who_leaves_is_not_worked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attacker asks and goes, and asks again."""
+    monkeypatch.setattr("layercake.head.reading.SMALL", 0)
+    began = asyncio.Event()
+
+    async def run(self: Aside, module: str, *arguments: str, data: bytes = b"") -> bytes:
+        began.set()
+        await asyncio.sleep(600)
+        return b""
+
+    monkeypatch.setattr(Aside, "run", run)
+    async with TestClient(TestServer(Api(world.head)._app(local=True))) as client:
+        asking = asyncio.create_task(client.post("/v1/inventory/plan", json={"yaml": MANY}))
+        await asyncio.wait_for(began.wait(), 10)
+        asking.cancel()
+        await asyncio.wait([asking])
+        async with asyncio.timeout(10):
+            async with world.ops.inventory._aside.turn():
+                pass  # it is the next one's turn

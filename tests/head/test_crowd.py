@@ -116,7 +116,7 @@ def test_a_guess_costs_a_connection_and_they_are_counted(site: tuple[Path, subpr
                 answered += 1
         except (OSError, http.client.HTTPException):
             continue
-    assert 90 <= answered <= 130 + 20 * (time.monotonic() - since), "a hundred at once, twenty a second from there on"
+    assert 45 <= answered <= 55 + 5 * (time.monotonic() - since), "fifty at once, five a second from there on"
 
 
 def test_the_head_ends_in_order_while_strangers_are_there_and_has_logged_little(site: tuple[Path, subprocess.Popen[bytes]]) -> None:

@@ -42,6 +42,8 @@ _MAX_BODY = 4 << 20
 _MAX_CLAIM = 16384
 _MAX_EVENTS = 500
 _MAX_DATA = 16384
+WEIGHT = 5.0
+"""What a request of a node counts at the door: twenty a second are a lot for it."""
 OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
                                          QUARANTINE_CLEARED, NO_CHAIN)}
 """What a node may tell. What others tell, like who ran a command there, is not its to say."""
@@ -124,7 +126,7 @@ class NodeApi:
             facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
             draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
             draft.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
-        known(request, record.node.id)
+        known(request, record.node.id, WEIGHT)
         timers = self._settings.sync
         return web.json_response({
             "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
@@ -145,7 +147,7 @@ class NodeApi:
             record = self._store.find(node_text(node))
             if record is not None and record.session is not None and record.session.number == number:
                 check_bearer(header, record.session.key)
-                known(request, record.node.id)
+                known(request, record.node.id, WEIGHT)
                 return record
         except WireError as error:
             log.debug("an unusable bearer from %s: %s", request.remote, error)
