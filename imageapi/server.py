@@ -1,7 +1,7 @@
-"""Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX. Nothing else is reachable.
+"""Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX with a ticket of the head's. Nothing else.
 
-The files are public to the boot network and their integrity is checked by the nodes against a digest that came over TLS,
-so plain HTTP does. aiohttp sends files by sendfile(2) on the standard event loop, without a copy through Python.
+Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does. aiohttp sends files by
+sendfile(2) on the standard event loop, without a copy through Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from pathlib import Path
 
 from aiohttp import web
 
+from imageapi.store.tickets import Tickets
+from layercake.base import door
+from layercake.base.door import Limits
+from layercake.kraken.errors import Refused
+from layercake.moduleapi.web import WebServer, known
+
 DIGEST = "[0-9a-f]{64}"
+LIMITS = Limits(known=8, most=4096)
+"""A node fetches an image at a time, or a few."""
 
 
 class ImageServer:
@@ -18,33 +26,37 @@ class ImageServer:
 
     def __init__(self, directory: Path, address: str, port: int) -> None:
         self._directory = directory
+        self._tickets = Tickets(directory)
         self._address = address
         self._port = port
-        self._runner: web.AppRunner | None = None
+        self._server: WebServer | None = None
 
     @property
     def port(self) -> int:
         """The port in use, also when 0 was asked for."""
-        if self._runner is None or not self._runner.addresses:
-            return self._port
-        return int(self._runner.addresses[0][1])
+        return self._port if self._server is None else self._server.port
 
     async def start(self) -> None:
         """Opens the socket. Raises OSError."""
-        app = web.Application()
+        app = web.Application(client_max_size=1024)
         app.router.add_get(f"/images/{{digest:{DIGEST}}}", self._send)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._address, self._port).start()
+        server = WebServer(app, LIMITS)
+        await server.open(door.bound(self._address, self._port))
+        self._server = server
 
     async def stop(self) -> None:
         """Closes the socket and ends the transfers."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
-        file = self._directory / f"{request.match_info['digest']}.squashfs"
+        content = request.match_info["digest"]
+        try:
+            known(request, self._tickets.check(content, request.query))
+        except Refused as refusal:
+            raise web.HTTPForbidden(text=f"{refusal.message}\n") from None
+        file = self._directory / f"{content}.squashfs"
         if not file.is_file():
             raise web.HTTPNotFound(text="no such image\n")
         return web.FileResponse(file, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from layercake.api.server import Api
+from layercake.base import logs
+from layercake.base.door import open_files
 from layercake.base.secrets import without_secrets
 from layercake.head import lock
 from layercake.head import settings as head_settings
@@ -42,7 +43,8 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str]) -> None:
 
 def serve(data_dir: Path) -> int:
     """Runs the head in the foreground; returns the exit status. Raises InputError for what a person has to mend."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.start("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    open_files()
     os.umask(0o077)
     head_settings.load(data_dir)
     held = lock.take(data_dir, "serve")

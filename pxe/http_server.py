@@ -13,16 +13,20 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
+from layercake.base import door
+from layercake.base.door import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
+from layercake.moduleapi.web import WebServer, known
 from pxe import events
 from pxe.dhcp_decision import UEFI_NBP
 from pxe.nodes import Node, boot_set, mac_bytes, mac_text
 from pxe.notes import Note
 from pxe.script import INITRD, KERNEL, BootScript
 from pxe.state import BootState
-from pxe.windows import Step
+from pxe.windows import Step, Window
 
-_CLOSE_S = 1.0
+LIMITS = Limits(known=8, most=4096)
+"""A node's firmware opens a connection at a time; its boot files may go out to a whole rack at once."""
 
 
 class HttpServer:
@@ -36,7 +40,7 @@ class HttpServer:
             KERNEL: (boot_dir / KERNEL, Step.KERNEL), INITRD: (boot_dir / INITRD, Step.INITRD),
             UEFI_NBP: (programs[UEFI_NBP], Step.NBP),
         }
-        self._runner: web.AppRunner | None = None
+        self._server: WebServer | None = None
 
     async def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
@@ -47,10 +51,9 @@ class HttpServer:
         for name in (KERNEL, INITRD):
             app.router.add_get(f"/boot/{{set}}/{name}", self._file)
         app.router.add_get("/boot/{mac}", self._boot_script)
-        runner = self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
-        await runner.setup()
+        server = self._server = WebServer(app, LIMITS, handler_cancellation=True)
         try:
-            await web.TCPSite(runner, settings.address, settings.http_port, reuse_address=True, backlog=1024).start()
+            await server.open(door.bound(settings.address, settings.http_port))
         except OSError as error:
             await self.close()
             raise OperationFailed(f"cannot listen for HTTP on {settings.address} port {settings.http_port}: {error.strerror}",
@@ -58,9 +61,15 @@ class HttpServer:
 
     async def close(self) -> None:
         """Stops to listen and ends what is running."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
+
+    def _booting(self, request: web.Request) -> tuple[Node, Window]:
+        """The node that asks. Raises Refused."""
+        node, window = self._state.booting(request.remote or "")
+        known(request, node.id)
+        return node, window
 
     async def _boot_script(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -68,7 +77,7 @@ class HttpServer:
         except InputError:
             raise web.HTTPNotFound(text="no such boot file\n") from None
         self._state.look_for_two(request.remote or "", mac)
-        node, window = self._state.booting(request.remote or "")
+        node, window = self._booting(request)
         if mac not in node.macs:
             raise Refused("cannot serve this script: it is another node's")
         headers = {"Cache-Control": "no-store"}
@@ -93,7 +102,7 @@ class HttpServer:
                 path = path.parent / boot_set(chosen) / name
             except InputError:
                 raise web.HTTPNotFound(text="no such boot file\n") from None
-        node, _ = self._state.booting(request.remote or "")
+        node, _ = self._booting(request)
         if not path.is_file():
             text = f"{path} is not there: the node cannot boot"
             self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0))

@@ -17,6 +17,8 @@ PLAIN_BLOCK = 512
 # Larger blocks than this would be cut into IP fragments on an Ethernet link: 1500 - 20 (IP) - 8 (UDP) - 4 (TFTP).
 MAX_BLOCK = 1468
 MAX_WINDOW = 16
+MAX_TIMEOUT = 8
+"""Seconds. RFC 2349 allows 255; firmware asks for a few, and who asks for more would hold a place here for half an hour."""
 
 
 class Op(enum.IntEnum):
@@ -100,7 +102,7 @@ def negotiate(options: Mapping[str, str], size: int) -> Terms:
             acknowledged.append((key, str(block)))
         elif key == "tsize":
             acknowledged.append((key, str(size)))
-        elif key == "timeout" and 1 <= number <= 255:
+        elif key == "timeout" and 1 <= number <= MAX_TIMEOUT:
             timeout = float(number)
             acknowledged.append((key, value))
         elif key == "windowsize" and 1 <= number <= 65535:

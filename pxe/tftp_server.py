@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.base.datagrams import DatagramServer
+from layercake.base.places import Places
 from layercake.kraken.errors import OperationFailed
 from pxe.tftp_packet import Code, Terms, TftpError, build_error, negotiate, parse_answer, parse_request
 from pxe.tftp_transfer import Phase, Transfer
@@ -33,7 +34,7 @@ class Gate(Protocol):
         """A transfer ended and the client has all of it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Live:
     peer: tuple[str, int]
     request: bytes
@@ -55,6 +56,8 @@ class TftpServer:
         self._clock = clock
         self._server = DatagramServer(self._request)  # an error while reading is an ICMP answer about a packet of ours: let it be
         self._live: dict[tuple[str, int], _Live] = {}
+        # Who has acknowledged something is there, and stays; a request alone may come from anybody in the name of another.
+        self._places: Places[_Live] = Places(_MAX_FROM_ONE, _MAX_TRANSFERS, lambda live: not live.transfer.fresh)
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -102,9 +105,6 @@ class TftpServer:
             self._counters["tftp.refused"] += 1
             self._refuse(peer, Code.ACCESS if why else Code.NOT_FOUND, why or "no such file")
             return
-        if len(self._live) >= _MAX_TRANSFERS or sum(p[0] == peer[0] for p in self._live) >= _MAX_FROM_ONE:
-            self._counters["tftp.too-many"] += 1
-            return  # the client asks again
         self._start(data, peer, request.name.removeprefix("/"), content, negotiate(request.options, len(content)))
 
     def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes, terms: Terms) -> None:
@@ -118,6 +118,12 @@ class TftpServer:
             return
         now = self._clock()
         live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now))
+        ends = self._places.take(peer[0], live)
+        if ends is not None:
+            self._counters["tftp.too-many"] += 1
+            self._end(ends)
+        if ends is live:
+            return  # the client asks again
         loop = asyncio.get_running_loop()
         loop.add_reader(sock.fileno(), self._answered, live)
         if self._timer is None:
@@ -167,6 +173,7 @@ class TftpServer:
     def _end(self, live: _Live) -> None:
         if self._live.get(live.peer) is live:
             del self._live[live.peer]
+        self._places.leave(live.peer[0], live)
         if live.sock.fileno() < 0:
             return
         asyncio.get_running_loop().remove_reader(live.sock.fileno())

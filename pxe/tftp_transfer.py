@@ -7,6 +7,8 @@ import enum
 from pxe.tftp_packet import Op, Terms, build_data, build_oack
 
 _ATTEMPTS = 6
+LIFE_S = 120.0
+"""Seconds that a transfer may take; a boot program of 1 MB at 10 kB/s is through by then."""
 
 
 class Phase(enum.Enum):
@@ -38,8 +40,8 @@ class Transfer:
         return self._acked <= 0
 
     def due(self, now: float) -> bool:
-        """Whether the client has been silent for so long that something must be sent again."""
-        return now - self._sent_at >= self._terms.timeout
+        """Whether the client has been silent for so long that something must be sent again, or has taken too long in all."""
+        return now - self._sent_at >= self._terms.timeout or now - self.started >= LIFE_S
 
     def begin(self, now: float) -> list[bytes]:
         """The first packets, also when the client asks a second time."""
@@ -76,9 +78,9 @@ class Transfer:
         return self._window()
 
     def timeout(self, now: float) -> list[bytes]:
-        """Sends again what was not acknowledged, a few times."""
+        """Sends again what was not acknowledged, a few times, while the transfer lives."""
         self._attempts += 1
-        if self._attempts >= _ATTEMPTS:
+        if self._attempts >= _ATTEMPTS or now - self.started >= LIFE_S:
             self.phase = Phase.SILENT
             return []
         return self.begin(now)

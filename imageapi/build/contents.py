@@ -29,6 +29,8 @@ _DATA = b"# START OF DATA - DO NOT MODIFY\n#\n"
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _STATUS = "var/lib/dpkg/status"
 _CHUNK = 1 << 20
+LISTED = 5_000
+"""Files of each kind of change that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def difference(a: Contents, b: Contents) -> dict[str, Any]:
-    """What is different in `b`, JSON-ready, by path and by name."""
+    """What is different in `b`, JSON-ready, by path and by name. `left_out` files more are different than are listed."""
     files: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
     for path in sorted(a.entries.keys() | b.entries.keys()):
         old, new = a.entries.get(path), b.entries.get(path)
@@ -177,7 +179,9 @@ def difference(a: Contents, b: Contents) -> dict[str, Any]:
             files["removed"].append({"path": path, "kind": old.kind, "size": old.size})
         elif old is not None and new is not None and old != new:
             files["changed"].append({"path": path, "kind": new.kind, "what": changes(old, new), "from": old.size, "to": new.size})
-    return {"packages": _packages(a.packages, b.packages), "files": files}
+    left_out = sum(max(0, len(listed) - LISTED) for listed in files.values())
+    files = {kind: listed[:LISTED] for kind, listed in files.items()}
+    return {"packages": _packages(a.packages, b.packages), "files": files, "left_out": left_out}
 
 
 def changes(old: Entry, new: Entry) -> list[str]:

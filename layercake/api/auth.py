@@ -31,6 +31,11 @@ class NotKnown(Refused):
     """Nobody knows who asks."""
 
 
+def name_of(header: str) -> str:
+    """What a connection with this Authorization header is counted under: the token cannot be told from it."""
+    return f"token {blake2b(header)[:16]}"
+
+
 def create(directory: Path) -> Path:
     """Makes an admin token: its digest goes to tokens.json, which the head reads when it starts, the token to admin.token (0600),
     whose path is returned."""

@@ -20,8 +20,10 @@ from layercake.head.state.database import whole
 from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from layercake.moduleapi.module import Role
+from layercake.moduleapi.web import body_of
 
 log = logging.getLogger("layercake.api")
+MAX_BODY = 32 << 20
 Answered = Callable[[Any], Awaitable[web.StreamResponse]]
 """Makes the answer, of the request's body."""
 
@@ -127,6 +129,6 @@ async def _body(route: Route, request: web.Request) -> Any:
     if route.body is None:
         return None
     try:
-        return msgspec.json.decode(await request.read(), type=route.body)
+        return msgspec.json.decode(await body_of(request, MAX_BODY), type=route.body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"cannot use the request: {error}") from None

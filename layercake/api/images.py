@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import CALLER, Reach, Route
+from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.views.images import image_view
 from layercake.moduleapi.module import Role
@@ -105,7 +105,7 @@ class ImageRoutes:
         return await self._ops.rolls.change(body.range, body.image, body.replace, by=who)
 
     async def _diff(self, request: web.Request, body: None) -> Any:
-        return await self._ops.images.difference(request.query.get("a", ""), request.query.get("b", ""))
+        return await while_there(request, self._ops.images.difference(request.query.get("a", ""), request.query.get("b", "")))
 
     async def _keys(self, request: web.Request, body: KeysRequest) -> Any:
         if body.drop_old:

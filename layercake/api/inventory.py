@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import CALLER, Reach, Route
+from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.operations.inventory import Consent
 from layercake.moduleapi.module import Role
@@ -45,7 +45,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
     async def plan(request: web.Request, body: InventoryText) -> Any:
-        found = await ops.inventory.plan(body.yaml, body.file)
+        found = await while_there(request, ops.inventory.plan(body.yaml, body.file))
         if request[CALLER].looks_only:
             found["changes"] = [{**c, "fields": {k: v if k in _OPEN else [None, None] for k, v in c["fields"].items()}}
                                 for c in found["changes"]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ CALLER = web.RequestKey("caller", Caller)
 """Where a request has who asks."""
 RANGE = web.RequestKey("range", str)
 """Where a request without a body has its range of nodes, as far as it is the caller's; "" without one."""
+LOOK_S = 0.25
+"""How often it is looked whether somebody still waits for an answer that takes long."""
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
 
 
@@ -55,6 +58,20 @@ class Route:
     def changes(self) -> bool:
         """Whether what it does is recorded, as far as its own role says."""
         return self.method != "GET" and self.role > Role.VIEWER
+
+
+async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """What comes of work that changes nothing; it is given up when who asked for it has left."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=LOOK_S)
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("who asked has left")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def number(request: web.Request, name: str, default: int) -> int:

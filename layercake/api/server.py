@@ -12,17 +12,24 @@ import msgspec
 from aiohttp import web
 
 from layercake.api import auth
-from layercake.api.gate import Gate
+from layercake.api.gate import MAX_BODY, Gate
 from layercake.api.openapi import document
 from layercake.api.route import Route
 from layercake.api.table import routes
+from layercake.base import door
+from layercake.base.door import Limits
 from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+from layercake.moduleapi.web import WebServer, known
 
 log = logging.getLogger("layercake.api")
+IDLE_S = 3600.0
+"""For how many seconds the connection of a node, or of somebody with a token, is kept for its next request."""
+LOCAL = Limits(known=200, most=200)
+"""The Unix socket has connections of its own, in the file descriptors that the network does not get (door.RESERVE)."""
 _STATUS = ((auth.NotKnown, 401), (Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502),
            (OperationFailed, 502))
 
@@ -50,36 +57,38 @@ class Api:
         self._routes = routes(self._operations)
         self._gate = Gate(head, _status)
         self._document = json.dumps(document(self._routes))
-        self._runners: list[web.AppRunner] = []
+        self._servers: list[WebServer] = []
 
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port."""
         settings = self._head.settings
-        local = await self._runner(self._app(local=True))
-        await web.SockSite(local, auth.listen(settings)).start()
+        people, network = self._server(LOCAL, local=True), self._server(Limits(), local=False)
+        await people.open(auth.listen(settings), local=True, relief=network.shed)
         await asyncio.to_thread(self._head.authority.renew, settings.address)
         context = pki.serving(self._head.authority)
         self._renewing = asyncio.create_task(self._operations.authority.look())
-        network = await self._runner(self._app(local=False))
-        listen = settings.api_listen or settings.address
-        await web.TCPSite(network, listen, settings.api_port, ssl_context=context, backlog=1024).start()
+        await network.open(door.bound(settings.api_listen or settings.address, settings.api_port), context=context)
 
     async def stop(self) -> None:
         """Closes both doors."""
         if self._renewing is not None:
             self._renewing.cancel()
-        for runner in self._runners:
-            await runner.cleanup()
+        for server in self._servers:
+            await server.close()
         Path(self._head.settings.socket).unlink(missing_ok=True)
 
-    async def _runner(self, app: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(app, access_log=None, keepalive_timeout=3600.0, shutdown_timeout=1.0)
-        await runner.setup()
-        self._runners.append(runner)
-        return runner
+    @property
+    def port(self) -> int:
+        """The TLS port, also when 0 was asked for."""
+        return self._servers[-1].port if self._servers else 0
+
+    def _server(self, limits: Limits, *, local: bool) -> WebServer:
+        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S)
+        self._servers.append(server)
+        return server
 
     def _app(self, *, local: bool) -> web.Application:
-        app = web.Application(client_max_size=32 << 20)
+        app = web.Application(client_max_size=MAX_BODY)
         app.router.add_get("/v1/openapi.json", self._openapi)
         for route in self._routes:
             app.router.add_route(route.method, route.path, self._guard(local, route))
@@ -95,6 +104,8 @@ class Api:
             try:
                 caller = (auth.by_peer(request, self._head.settings) if local else
                           await auth.by_token(request, self._head.tokens, self._head.people))
+                if not local:
+                    known(request, auth.name_of(request.headers["Authorization"]))
                 return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
             except LayercakeError as error:
                 return _error(request, error)
@@ -105,6 +116,7 @@ class Api:
                 return web.json_response({"error": "cannot do this: internal error", "hint": "see the head's log"}, status=500)
 
         return guarded
+
 
 
 async def _answer(route: Route, request: web.Request, body: Any) -> web.StreamResponse:

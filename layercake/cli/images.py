@@ -114,6 +114,8 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
                 out.line(f"{sign} {f['path'] or '/'} {_detail(kind, f)}")
             if len(shown) < len(files[kind]):
                 out.line(f"{sign} ... {len(files[kind]) - len(shown)} more files {kind}; see --all")
+        if answer.get("left_out"):
+            out.line(f"... and {answer['left_out']} files more, which the head does not list")
 
     return Answer(answer, show)
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from imageapi.store.open import open_store
+from imageapi.store.tickets import Tickets
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.head import boots, events, modules
@@ -24,6 +25,7 @@ from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
 from layercake.head.access.people import People
 from layercake.head.agents.client import NodeLink
+from layercake.head.agents.document import addresses
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
@@ -104,7 +106,8 @@ class Head:
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed)})
         self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
-        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, images_url,
+        address = addresses(images_url, Tickets(self.images.directory))
+        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, address,
                              self.authority, self.table, self.boots)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,6 +188,7 @@ class Head:
                     last_scan = time.monotonic()
                     self.sync.scan()
                     self.guard.look()
+                    self.services.trim_logs()
                 self.rolls.tick()
                 self.store.count()
                 self.database.health.look(self.store)
@@ -281,8 +285,8 @@ def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, L
     own = modules.built_in()
     loaded = declared.load(settings.modules)
     given = {m.name: settings.of(m) for m in own} | {name: found.settings for name, found in loaded.items()}
-    table = Table([*own, *(found.module for found in loaded.values())], given)
     places = modules.references() | {name: found.reference for name, found in loaded.items()}
+    table = Table([*own, *(found.module for found in loaded.values())], given, places)
     site = settings.site(data_dir)
     return table, {m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()}
 

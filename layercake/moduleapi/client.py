@@ -23,6 +23,8 @@ from typing import Any
 import grpc.aio
 import msgspec
 
+from layercake.base import logs
+from layercake.base.door import open_files
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
@@ -201,7 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--instance", required=True)
     args = parser.parse_args(arguments)
     die_with_parent()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.start("%(levelname)s %(name)s: %(message)s")
+    open_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")
     try:

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import contextlib
 import heapq
+import itertools
 import json
 import random
 import signal
@@ -72,6 +73,7 @@ class Swarm:
         self.timers: list[tuple[float, int, Any]] = []
         self.count = 0
         self.silent: set[SimAgent] = set()
+        self.turns, self.firsts = asyncio.Semaphore(16), itertools.cycle(list(self.agents.values()))
         self.tls = ssl.create_default_context(cafile=str(directory / "pki/ca.pem"))
 
     # -- datagrams
@@ -174,7 +176,12 @@ class Swarm:
 
     async def connection(self, opened: asyncio.Semaphore) -> None:
         """One of the pool: carries out requests one after the other."""
-        reader, writer = await asyncio.open_connection(ADDRESS, 8443, ssl=self.tls)
+        async with self.turns:
+            reader, writer = await asyncio.open_connection(ADDRESS, 8443, ssl=self.tls)
+            first = next(self.firsts)  # who has not said who it is has few places at the head's door
+            writer.write(f"GET /node/v1/desired HTTP/1.1\r\nHost: head\r\nAuthorization: {first.authorization}\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
         opened.release()
         while True:
             while not self.work:

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from layercake.moduleapi.service import FakeLink
-from pxe.http_server import HttpServer
+from pxe.http_server import LIMITS, HttpServer
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
 from pxe.script import BootScript
@@ -187,3 +187,18 @@ async def test_a_client_that_goes_away_in_the_middle_is_told(web: BootState, fil
             break
         await asyncio.sleep(0.01)
     assert [e[1] for e in link.events] == ["boot.transfer-broken"]
+
+
+async def test_idle_and_slow_strangers_keep_no_node_from_its_files(web: BootState, files: dict[str, Any]) -> None:
+    """Connections cost nothing, and there was no end to them, nor to a request's head."""
+    idle = []
+    for number in range(200):
+        address = ("127.0.0.1", "127.0.0.2")[number % 2], 0  # also from the node's own
+        idle.append(await asyncio.open_connection("127.0.0.1", web.settings.http_port, local_addr=address))
+        idle[-1][1].write(b"GET /boot/vmlinuz HTTP/1.1\r\nX:" if number % 4 else b"")
+    status, body, _ = await fetch(web, "/boot/vmlinuz")
+    assert (status, body) == (200, Path(files["boot_dir"], "vmlinuz").read_bytes())
+    await asyncio.sleep(0)
+    assert sum(not reader.at_eof() and reader.exception() is None for reader, _ in idle) <= 2 * LIMITS.each
+    for _, writer in idle:
+        writer.transport.abort()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -23,7 +24,8 @@ from imageapi.settings import ImageSettings
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.image import ImageSpec
 from imageapi.store.store import Image, ImageStore, container_spec
-from layercake.kraken.errors import InputError, NotFound, OperationFailed, Unreachable
+from imageapi.store.tickets import HALF_S, Tickets
+from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from layercake.node.wiring import open_url
 from tests.support.site import site
@@ -120,22 +122,64 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
     assert link.healths == ["running"] and service.server
     base = f"http://127.0.0.1:{service.server.port}"
     hexdigest, data = image.digest.partition(":")[2], one.read_bytes()
+    tickets, nothing = Tickets(store.directory), "0" * 64
+    url = f"{base}/images/{hexdigest}?{tickets.issue(hexdigest, 'n0')}"
     try:
         async with aiohttp.ClientSession() as client:
-            async with client.get(f"{base}/images/{hexdigest}") as answer:
+            async with client.get(url) as answer:
                 assert await answer.read() == data
-            async with client.head(f"{base}/images/{hexdigest}") as answer:
+            async with client.head(url) as answer:
                 assert answer.status == 200 and int(answer.headers["Content-Length"]) == len(data)
-            async with client.get(f"{base}/images/{hexdigest}", headers={"Range": "bytes=1000-1999"}) as answer:
+            async with client.get(url, headers={"Range": "bytes=1000-1999"}) as answer:
                 assert answer.status == 206 and await answer.read() == data[1000:2000]
             for path in ("/", "/images/", "/images/../secret", "/images/%2e%2e%2fsecret", "/images/index.json", "/index.json",
-                         f"/images/{hexdigest}.squashfs", "/images/" + "0" * 64):
+                         "/images/tickets.key", f"/images/{hexdigest}.squashfs",
+                         f"/images/{nothing}?{tickets.issue(nothing, 'n0')}"):
                 async with client.get(base + path) as answer:
                     assert answer.status == 404, path
         with pytest.raises(InputError, match="nodes do that"):
             await service.mutate(MutationRequest(1, "n", "image-start", 1, 5.0, {}))
     finally:
         await service.stop()
+
+
+async def test_nobody_gets_an_image_by_its_digest_alone(tmp_path: Path, one: Path) -> None:
+    """Any host on the boot network could fetch every image that it knew a digest of. Now the head says who may, for how long."""
+    now = [1_000_000.0]
+    store, server = ImageStore(tmp_path), ImageServer(tmp_path, "127.0.0.1", 0)
+    digest = store.add(one, "app", {}).digest.partition(":")[2]
+    other = "a" * 64
+    old = Tickets(tmp_path, lambda: now[0]).issue(digest, "n0")
+    good = dict(pair.split("=") for pair in Tickets(tmp_path).issue(digest, "n0").split("&"))
+    foreign = dict(pair.split("=") for pair in Tickets(tmp_path / "elsewhere").issue(digest, "n0").split("&"))
+    later, shorter = str(int(good["until"]) + 1), good["ticket"][:-1]
+    bad = ["", old, urlencode(foreign), urlencode({**good, "node": "n1"}), urlencode({**good, "until": later}),
+           urlencode({**good, "ticket": shorter}), urlencode({**good, "ticket": "\u00e4"}), "ticket=%ff&until=%b2&node=%00",
+           Tickets(tmp_path).issue(other, "n0")]
+    await server.start()
+    try:
+        async with aiohttp.ClientSession() as client:
+            for query in bad:
+                async with client.get(f"http://127.0.0.1:{server.port}/images/{digest}?{query}") as answer:
+                    assert (answer.status, b"hsqs" in await answer.read()) == (403, False), query
+            async with client.get(f"http://127.0.0.1:{server.port}/images/{digest}?{urlencode(good)}") as answer:
+                assert answer.status == 200 and await answer.read() == one.read_bytes()
+    finally:
+        await server.stop()
+
+
+def test_a_ticket_stays_the_same_for_hours_and_its_key_is_for_the_head_alone(tmp_path: Path) -> None:
+    now = [3 * HALF_S + 5.0]
+    tickets = Tickets(tmp_path, lambda: now[0])
+    first = tickets.issue("c" * 64, "n0")
+    now[0] += HALF_S - 10.0
+    assert tickets.issue("c" * 64, "n0") == first, "a document does not change for it"
+    query = dict(pair.split("=") for pair in first.split("&"))
+    assert Tickets(tmp_path, lambda: now[0]).check("c" * 64, query) == "n0", "another process has the same key"
+    now[0] += HALF_S + 10.0
+    with pytest.raises(Refused, match="too old"):
+        tickets.check("c" * 64, query)
+    assert [(p.name, p.stat().st_mode & 0o777) for p in tmp_path.iterdir()] == [("tickets.key", 0o600)]
 
 
 async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
@@ -241,7 +285,8 @@ def server(tmp_path: Path, one: Path) -> Iterator[str]:
     thread.start()
     files = ImageServer(store.directory, "127.0.0.1", 0)
     asyncio.run_coroutine_threadsafe(files.start(), loop).result(10)
-    yield f"http://127.0.0.1:{files.port}/images/{image.digest.partition(':')[2]}"
+    content = image.digest.partition(":")[2]
+    yield f"http://127.0.0.1:{files.port}/images/{content}?{Tickets(store.directory).issue(content, 'n0')}"
     asyncio.run_coroutine_threadsafe(files.stop(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)

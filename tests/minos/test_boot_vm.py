@@ -21,6 +21,7 @@ from smallimages import build_plain_image, build_systemd_image
 
 from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
+from imageapi.store.tickets import Tickets
 from layercake.head.pki import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from minos import init
@@ -115,8 +116,9 @@ def files(tmp_path: Path) -> Iterator[tuple[ImageStore, FileService]]:
 def document(store: ImageStore, service: FileService, path: Path, name: str, systemd: bool) -> dict[str, Any]:
     image = store.add(path, name, {"systemd": systemd})
     health = {"kind": "systemd", "unit": "multi-user.target", "start_s": 200} if systemd else None
+    content = image.digest.partition(":")[2]
     return {"name": name, "digest": image.digest, "size": image.size, "container": image.container.to_wire() | {"health": health},
-            "url": f"http://10.0.2.2:{service.server.port}/images/{image.digest.partition(':')[2]}"}
+            "url": f"http://10.0.2.2:{service.server.port}/images/{content}?{Tickets(store.directory).issue(content, 'n1')}"}
 
 
 def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: tuple[ImageStore, FileService]) -> None:

@@ -33,7 +33,7 @@ class Agent:
         if self.silent:
             return
         record = self.world.node(self.name)
-        document = desired(record, "http://head/images/", {})
+        document = desired(record, lambda digest, node: f"http://head/images/{digest}", {})
         stage = {i["digest"]: i for i in document["stage"]}
         for digest in stage.keys() - self.staged:
             self.event("image.staged", {"digest": digest, "name": stage[digest]["name"]})

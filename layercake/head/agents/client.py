@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from layercake.base.text import parse_json
 from layercake.head.pki import Authority, name_of
 from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
@@ -19,6 +20,10 @@ from layercake.kraken.wire import TO_NODE, bearer
 from minos.agent.http.client import NO_CHECK_TIME
 
 CONNECT_S = 5.0
+ANSWER_S = 30.0
+"""Seconds that a node has to begin an answer, and to say all of an error. What follows comes for as long as somebody reads it."""
+MAX_ERROR = 65536
+"""Bytes of an error that are read. A node may be anybody's by now."""
 _KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a node that does not end its TLS connection: aiohttp must
 
 
@@ -52,16 +57,22 @@ class NodeLink:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         try:
             connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)
-            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as client, client.request(
-                method, f"https://{host}:{record.api_port}{path}", headers=headers, json=body, params=query, ssl=context,
-                server_hostname=name_of(record.node.id, session.number), allow_redirects=False,
-            ) as response:
-                if response.status >= 300:
-                    raise await _failure(record, response)
-                yield response
+            # What a node packs is handed on as it is, and not unpacked here: a few bytes may stand for very many.
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as client:
+                async with asyncio.timeout(ANSWER_S):
+                    response = await client.request(
+                        method, f"https://{host}:{record.api_port}{path}", headers=headers, json=body, params=query, ssl=context,
+                        server_hostname=name_of(record.node.id, session.number), allow_redirects=False)
+                    if response.status >= 300:
+                        raise await _failure(record, response)
+                async with response:
+                    yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
-
+        except AttributeError as error:  # before Python 3.11.5: aiohttp ends a TLS connection that asyncio ended already
+            if not isinstance(error.__context__, aiohttp.ClientError):
+                raise
+            raise Unreachable(f"cannot ask {record.name}: it does not speak HTTP") from error
 
     async def answers(self, record: Record) -> bool:
         """Whether a node's agent, in sync or not, still serves its TLS port under the session that it has. Any answer counts."""
@@ -79,10 +90,15 @@ class NodeLink:
 
 
 async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:
+    data = b""
     try:
-        said = await response.json(content_type=None)
+        while len(data) < MAX_ERROR and (part := await response.content.read(MAX_ERROR - len(data))):
+            data += part
+        said = parse_json(data)
         text, hint = str(said["error"])[:500], str(said.get("hint") or "")[:200]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         text, hint = f"it answers {response.status}", ""
+    finally:
+        response.close()
     kind = {400: InputError, 403: Refused, 404: NotFound}.get(response.status, OperationFailed)
     return kind(f"{text} (says {record.name})", hint=hint)

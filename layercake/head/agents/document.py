@@ -6,7 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from imageapi.store.content import Attachment
+from imageapi.store.tickets import Tickets
 from layercake.head.state.store import Record, WantedImage
+
+Address = Callable[[str, str], str]
+"""(digest, id of a node) -> where this node may fetch this content."""
+
+
+def addresses(base: str, tickets: Tickets) -> Address:
+    """Addresses below `base`, each with a ticket."""
+    def address(digest: str, node: str) -> str:
+        content = digest.removeprefix("blake2b:")
+        return f"{base}{content}?{tickets.issue(content, node)}"
+
+    return address
 
 
 def no_attachment(digest: str, node: str) -> Attachment | None:
@@ -15,24 +28,24 @@ def no_attachment(digest: str, node: str) -> Attachment | None:
 
 
 def desired(
-    record: Record, images_url: str, requests: Mapping[int, dict[str, Any]],
+    record: Record, address: Address, requests: Mapping[int, dict[str, Any]],
     attachment: Callable[[str, str], Attachment | None] = no_attachment, agent: Mapping[str, Any] | None = None,
     trust: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document D of the wire reference: everything that a node needs to know to act. Images are fetched below `images_url`."""
+    """The document D of the wire reference: everything that a node needs to know to act."""
     return {
         "revision": record.cfg_revision, "goal": record.goal_values,
-        "images": [_image(i, images_url, attachment(i.digest, record.name)) for i in record.wanted],
-        "stage": [_image(i, images_url, attachment(i.digest, record.name)) for i in record.stage],
+        "images": [_image(i, address(i.digest, record.node.id), attachment(i.digest, record.name)) for i in record.wanted],
+        "stage": [_image(i, address(i.digest, record.node.id), attachment(i.digest, record.name)) for i in record.stage],
         "requests": [{"id": number, **request} for number, request in requests.items()],
         **({} if agent is None else {"agent": agent}), **({} if trust is None else {"trust": trust}),
     }
 
 
-def _image(image: WantedImage, base: str, attachment: Attachment | None) -> dict[str, Any]:
+def _image(image: WantedImage, url: str, attachment: Attachment | None) -> dict[str, Any]:
     document = {
         "name": image.name, "digest": image.digest, "size": image.size, "container": image.container,
-        "url": base + image.digest.removeprefix("blake2b:"),
+        "url": url,
     }
     if attachment is not None:
         document |= {"attach": attachment.attach, "verity": attachment.verity}

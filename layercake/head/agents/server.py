@@ -21,7 +21,7 @@ import minos.events
 from imageapi.store.store import ImageStore
 from layercake.base.text import parse_json, whole_number
 from layercake.head import events
-from layercake.head.agents.document import desired
+from layercake.head.agents.document import Address, desired
 from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Claim, Joining, NoJoin
 from layercake.head.agents.sync import Sync
@@ -36,11 +36,15 @@ from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
+from layercake.moduleapi.web import body_of, known
 
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
+_MAX_CLAIM = 16384
 _MAX_EVENTS = 500
 _MAX_DATA = 16384
+WEIGHT = 5.0
+"""What a request of a node counts at the door: twenty a second are a lot for it."""
 OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
                                          QUARANTINE_CLEARED, NO_CHAIN)}
 """What a node may tell. What others tell, like who ran a command there, is not its to say."""
@@ -53,11 +57,11 @@ class NodeApi:
 
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
-        images: ImageStore, images_url: str, authority: Authority, table: Table, boots: BootSets,
+        images: ImageStore, address: Address, authority: Authority, table: Table, boots: BootSets,
     ) -> None:
         self._boots = boots
         self._table = table
-        self._images_url = images_url
+        self._address = address
         self._store = store
         self._desire = desire
         self._joining = joining
@@ -106,7 +110,7 @@ class NodeApi:
         return answer
 
     async def _join(self, request: web.Request) -> web.Response:
-        body = await _body(request)
+        body = await _body(request, _MAX_CLAIM)
         fields = ("node", "token", "boot_id", "mac", "version")
         claim = {k: body.get(k) if isinstance(body, dict) else None for k in fields}
         if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
@@ -126,6 +130,7 @@ class NodeApi:
             facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
             draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
             draft.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
+        known(request, record.node.id, WEIGHT)
         timers = self._settings.sync
         return web.json_response({
             "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
@@ -136,7 +141,7 @@ class NodeApi:
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return desired(record, self._images_url, self._requests.get(record.node.id, {}), self._images.attachment,
+        return desired(record, self._address, self._requests.get(record.node.id, {}), self._images.attachment,
                        self._boots.order(record.boots),
                        {"authorities": self._authority.mark, "certificate": record.trust.certificate})
 
@@ -148,6 +153,7 @@ class NodeApi:
             if record is not None and record.session is not None and record.session.number == number:
                 check_bearer(header, record.session.key)
                 if not record.session.mutual or name_of(record.node.id, number) in _names(request):
+                    known(request, record.node.id, WEIGHT)
                     return record
         except WireError as error:
             log.debug("an unusable bearer from %s: %s", request.remote, error)
@@ -244,12 +250,8 @@ def _json(value: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
 
-async def _body(request: web.Request) -> Any:
-    data = await request.content.read(_MAX_BODY + 1)
-    while not request.content.at_eof() and len(data) <= _MAX_BODY:
-        data += await request.content.read(_MAX_BODY + 1 - len(data))
-    if len(data) > _MAX_BODY:
-        raise OperationFailed("cannot take the request: it is too large")
+async def _body(request: web.Request, most: int = _MAX_BODY) -> Any:
+    data = await body_of(request, most)
     try:
         return parse_json(data)
     except ValueError:

@@ -36,6 +36,8 @@ ATTACH_S = 30.0
 """Seconds that a process has to attach; then it is started again."""
 _BACK_OFF_MAX = 30.0
 _STABLE_AFTER = 60.0
+_LOG_BYTES = 16 << 20
+"""What a module's log may grow to; then it begins anew, and what there was is beside it under .1."""
 
 
 class ServiceState(enum.Enum):
@@ -101,6 +103,15 @@ class ServiceManager:
         for task in late:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.shield(task), 2.0)
+
+    def trim_logs(self) -> None:
+        """Bounds the modules' logs, whatever they write. The processes hold the files open, to append: so they are copied."""
+        for name in self.status:
+            file = self._log_dir / f"{name}.log"
+            with contextlib.suppress(FileNotFoundError):
+                if file.stat().st_size > _LOG_BYTES:
+                    shutil.copyfile(file, file.with_suffix(".log.1"))
+                    os.truncate(file, 0)
 
     def set_health(self, name: str, text: str) -> None:
         """Keeps what a module says of itself; "running" also means that it is ready."""

@@ -29,9 +29,11 @@ def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
 class Table:
     """What a set of modules declares. Raises DeclarationError or GraphTooLarge, with the module's name, for what cannot work."""
 
-    def __init__(self, modules: Iterable[Module], settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, modules: Iterable[Module], settings: Mapping[str, Any] | None = None,
+                 places: Mapping[str, str] | None = None) -> None:
         self.modules: dict[str, Module] = _once("module", ((m.name, m.name, m) for m in modules))
         self.settings: Mapping[str, Any] = settings or {}
+        self.places: Mapping[str, str] = places or {}  # where another process finds each: "package.module:NAME"
         all_of = list(self.modules.values())
         _once("section", ((m.name, m.section, m.name) for m in all_of if m.section))
         _once("variable", ((m.name, v.name, v.values) for m in all_of for v in m.variables))

@@ -7,13 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from imageapi.build.compare import compare
+from imageapi.build.compare import COMPARING, compare
 from imageapi.store.store import Image, Version
 from layercake.head import events
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.aside import Aside
 
 
 def versions(image: Image) -> list[Version]:
@@ -29,6 +30,7 @@ class Images:
         self._nodes = nodes
         self._store = head.store
         self._images = head.images
+        self._aside = Aside("compare the images", COMPARING)
 
     async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest before."""
@@ -102,6 +104,8 @@ class Images:
         """
         one, two = self.find(a), self.find(b)
         answer: dict[str, Any] = {"a": {"name": a, "digest": one.digest}, "b": {"name": b, "digest": two.digest}}
-        with tempfile.TemporaryDirectory(prefix="image-diff-", dir=self._images.directory) as scratch:
-            files = [await asyncio.to_thread(self._images.file, v.digest, Path(scratch) / str(i)) for i, v in enumerate((one, two))]
-            return answer | await compare([str(file) for file in files])
+        async with self._aside.turn():
+            with tempfile.TemporaryDirectory(prefix="image-diff-", dir=self._images.directory) as scratch:
+                spares = [(v.digest, Path(scratch) / str(number)) for number, v in enumerate((one, two))]
+                files = [await asyncio.to_thread(self._images.file, digest, spare) for digest, spare in spares]
+                return answer | await compare(self._aside, [str(file) for file in files])

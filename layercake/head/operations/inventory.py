@@ -6,18 +6,20 @@ Other images for many running nodes are rolls (rolls/policy.py); all else that a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from layercake.head import events, secrets
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.inventory import wishes
+from layercake.head.reading import Answer, Question, answer, inventory_of, is_small
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.head.state.desire import check_set
@@ -25,16 +27,20 @@ from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record, WantedImage
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.diff import diff
-from layercake.inventory.load import load
 from layercake.inventory.problems import Problem
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Inventory, Node
+from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.aside import Aside, Bounds
 
-READERS = 4
-"""How many inventories may be read or wait for it."""
-SLICE_S = 0.005
+READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
+"""What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
+Thing = TypeVar("Thing")
+SLICE_S = 0.002
 """How long a plan is worked at before the rest of the head has its turn."""
+ROUNDS, NOTHING_S = 25, 0.0003
+"""It goes on when the loop had nothing else to do for a round, which then takes less than so many seconds; or after ROUNDS."""
 NAMED = 10
 """How many nodes a message names."""
 
@@ -74,26 +80,21 @@ class InventoryChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
-        self._turn = asyncio.Lock()
-        self._readers = 0
+        self._aside = Aside("read the inventory", READING)
 
-    @contextlib.asynccontextmanager
-    async def _reading(self) -> AsyncIterator[None]:
-        """A turn at reading an inventory: a big one takes seconds. Raises Refused if too many wait for theirs."""
-        if self._readers >= READERS:
-            raise Refused(f"cannot read the inventory: {READERS} others are being read", hint="try again in a moment")
-        self._readers += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._readers -= 1
-
-    async def _parse(self, text: str, file: str) -> Inventory:
-        """Reads an inventory against the images in the store, on a thread: the head goes on. Raises InventoryErrors with every
-        mistake in it."""
-        images, parts = {i.name for i in self._head.images.list()}, self._head.table.parts
-        found = await asyncio.to_thread(load, text, file, images, parts=parts)
+    async def _parse(self, text: str, file: str, known: Sequence[dict[str, Any]] = ()) -> tuple[Inventory, list[Change]]:
+        """Reads an inventory against the images in the store, and what it changes of the known nodes; a big one in a process of its
+        own, which is this one's turn to have. Raises InventoryErrors with the mistakes in it."""
+        parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
+        question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known))
+        if is_small(text):
+            told = await asyncio.to_thread(answer, question)
+        else:
+            data = await asyncio.to_thread(msgspec.msgpack.encode, question)
+            out = await self._aside.run("layercake.head.reading", data=data)
+            told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
+        nodes = {node.name: node async for node in _slowly(Node.from_record(r, parts) for r in told.nodes)}
+        found = inventory_of(file, told, nodes)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.nodes.values()}
         for names, example in sets.items():
             try:
@@ -101,31 +102,29 @@ class InventoryChanges:
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
         secrets.refuse_outside(found.nodes.values(), self._head.vault.directory)
-        return found
+        return found, [change async for change in _slowly(Change.from_record(c) for c in told.changes)]
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
-        async with self._reading():
-            new, digest = await self._parse(text, file), self._digest(text)
-            known = {r.name: r.node for r in self._store}
-            changes = await asyncio.to_thread(diff, known, new.nodes)
-            shown = await asyncio.to_thread(lambda: [c.to_record() for c in changes])
+        _check_text(text, file)
+        async with self._aside.turn():
+            digest = self._digest(text)
+            known = [record async for record in _slowly(r.node.to_record() for r in self._store)]
+            new, changes = await self._parse(text, file, known)
+            plans = [plan async for plan in _slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
             said = await asyncio.to_thread(secrets.warnings, list(new.nodes.values()), self._head.table.parts, self._head.vault)
-            plans, since = [], time.perf_counter()
-            for change in changes:
-                if change.node in new.nodes:
-                    plans.append(self._plan_node(new.nodes[change.node]))
-                if time.perf_counter() - since > SLICE_S:
-                    await asyncio.sleep(0)
-                    since = time.perf_counter()
+            shown = [record async for record in _slowly(c.to_record() for c in changes)]
         rolls = self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
+        await asyncio.sleep(0)  # of ten thousand nodes each of these takes its time
+        back = self._taken_back(changes, new)
+        await asyncio.sleep(0)
         return {
             "changes": shown, "plans": plans, "digest": digest,
             "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
             "secrets": self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
-            "taken_back": [back.to_record() for back in self._taken_back(changes, new)],
+            "taken_back": [b.to_record() for b in back],
         }
 
     def _sent_elsewhere(self, changes: Iterable[Change], new: Inventory) -> list[dict[str, Any]]:
@@ -167,8 +166,9 @@ class InventoryChanges:
                     consent: Consent = NO_CONSENT) -> dict[str, Any]:
         """Makes an inventory the desired state. Raises Refused if it was planned over another state, or does what nobody agreed to;
         nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
-        async with self._reading():
-            new = await self._parse(text, file)
+        _check_text(text, file)
+        async with self._aside.turn():
+            new, _ = await self._parse(text, file)
         rolls: list[Roll] = []
         by = said_by(consent.by)
         async with self._head.desire.draft() as draft:
@@ -239,6 +239,30 @@ class InventoryChanges:
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
             draft.change(record, lambda record: setattr(record, "applied", node.images))
+
+
+def _check_text(text: str, file: str) -> None:
+    """Raises InputError for what is too long, or could not be written into a file."""
+    if len(text) > MAX_TEXT:
+        raise InputError(f"cannot use {file}: it has {len(text)} characters, {MAX_TEXT} are possible")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"cannot use {file}: character {error.start} cannot be written in UTF-8") from None
+
+
+async def _slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
+    """The same; whatever else the head has to do goes first."""
+    since = time.perf_counter()
+    for thing in found:
+        yield thing
+        if time.perf_counter() - since > SLICE_S:
+            for _ in range(ROUNDS):
+                before = time.perf_counter()
+                await asyncio.sleep(0)
+                since = time.perf_counter()
+                if since - before < NOTHING_S:
+                    break
 
 
 def _of_images(changes: Iterable[Change], new: Inventory) -> list[Change]:

@@ -253,7 +253,8 @@ class Download:
         head = self._connection.start("GET", parsed.path, headers)
         if head.status not in (200, 206):
             self._connection.close()
-            raise OperationFailed(f"cannot fetch {url}: the server answers {head.status}")
+            shown = url.partition("?")[0]  # what follows is a ticket
+            raise OperationFailed(f"cannot fetch {shown}: the server answers {head.status}")
         self.offset = offset if head.status == 206 else 0
         length = head.number("content-length")
         self.total: int | None = None if length is None else length + self.offset

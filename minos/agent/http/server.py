@@ -1,5 +1,7 @@
 """A small HTTPS server (RFC 9112) for the node's own API: one request a connection, a thread for each, bounded.
 
+Strangers have places of their own, and little time in them: they cannot take those of the head, nor keep it from the door.
+
 Not http.server: it imports the email package, like http.client (see client.py). Nobody but the head is served: who cannot
 present its credential gets 401 before anything of the request is looked at.
 """
@@ -7,25 +9,37 @@ present its credential gets 401 before anything of the request is looked at.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from layercake.base.places import Pace, Places
 from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 
 HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
 CONNECTIONS = 32
+"""Requests of the head that are answered at once."""
+STRANGERS, OF_ONE = 32, 8
+"""Connections that have not shown the head's credential yet: in all, and of one address. A newcomer is let in for the oldest."""
+KNOCKS_PER_S, KNOCKS = 5.0, 50.0
+"""How often an address may come without it."""
 PATIENCE = 10.0
-"""Seconds for a handshake and a request's arrival."""
+"""Seconds for the handshake and the arrival of a request's head, and once more for its body; however it trickles in."""
+PAUSE = 0.1
+STALL_MS = 60_000
+"""tcp(7): what was sent and is not taken for so long ends the connection."""
 
 REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
-           405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error", 502: "Bad Gateway"}
+           405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error", 502: "Bad Gateway",
+           503: "Service Unavailable"}
 JSON, TEXT, LINES = "application/json", "text/plain; charset=utf-8", "application/x-ndjson"
 
 
@@ -94,6 +108,27 @@ def parse_request(data: bytes) -> Request:
     return Request(words[0], unquote(path), {unquote(k): unquote(v.replace("+", " ")) for k, _, v in pairs}, headers)
 
 
+class Client:
+    """A connection, and until when its thread waits for it."""
+
+    def __init__(self, plain: socket.socket, address: str) -> None:
+        self.socket = plain
+        self.address = address
+        self.until = time.monotonic() + PATIENCE
+
+    def left(self) -> float:
+        """Seconds that it still has. Raises TimeoutError if there are none."""
+        seconds = self.until - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("the client is too slow")
+        return seconds
+
+    def end(self) -> None:
+        """Ends it, whatever its thread waits for."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # that of ssl takes the connection from under its thread
+
+
 class Server:
     """Listens on all addresses until it is closed. `port` 0 takes any; `self.port` is the one it got."""
 
@@ -101,8 +136,11 @@ class Server:
                  known: Callable[[Mapping[str, Any] | None], bool] = lambda certificate: True) -> None:
         self.context = context
         """May be replaced: connections from then on have the new one."""
-        self._allowed, self._known = allowed, known
+        self._allowed, self._is_head = allowed, known
         self._handle = handle
+        self._lock = threading.Lock()
+        self._strangers: Places[Client] = Places(OF_ONE, STRANGERS)
+        self._knocks = Pace(KNOCKS_PER_S, KNOCKS, time.monotonic)
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self._listener = _listen(port)
         self.port: int = self._listener.getsockname()[1]
@@ -117,29 +155,72 @@ class Server:
     def _accept(self) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            if not self._slots.acquire(blocking=False):
-                client.close()
+                plain, source = self._listener.accept()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                    return  # closed
+                self._shed()
+                time.sleep(PAUSE)
+                continue
+            client = Client(plain, str(source[0]))
+            with self._lock:
+                let_in = self._knocks.may(client.address)
+                goes = self._strangers.take(client.address, client) if let_in else None
+            if goes is not None:
+                goes.end()
+            if not let_in:
+                plain.close()
                 continue
             threading.Thread(target=self._serve, args=(client,), name="api-client", daemon=True).start()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _shed(self) -> None:
+        """There is nothing left to accept a connection with: a stranger's goes."""
+        with self._lock:
+            goes = self._strangers.shed()
+        if goes is not None:
+            goes.end()
+
+    def _known(self, client: Client) -> None:
+        """It is the head. Raises BadRequest if the head asks for too much at once."""
+        with self._lock:
+            self._strangers.leave(client.address, client)
+            self._knocks.refund(client.address)
+        if not self._slots.acquire(blocking=False):
+            raise BadRequest(503, "the node answers as many requests as it can already")
+
+    def _serve(self, client: Client) -> None:
+        plain = client.socket
         try:
-            client.settimeout(PATIENCE)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self.context.wrap_socket(client, server_side=True) as link:
-                self._exchange(link)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_MS)
+            with self.context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False) as link:
+                client.socket = link
+                link.settimeout(client.left())
+                link.do_handshake()
+                self._exchange(client, link)
         except (OSError, ssl.SSLError):
-            return  # there is nobody to answer: the client left, or does not speak TLS
+            return  # there is nobody to answer: the client left, had to go, or does not speak TLS
         finally:
-            client.close()
+            plain.close()
+            with self._lock:
+                self._strangers.leave(client.address, client)
+
+    def _exchange(self, client: Client, link: ssl.SSLSocket) -> None:
+        try:
+            request, rest = self._head(client, link)
+            self._known(client)
+        except BadRequest as error:
+            _send(link, failure(error.status, str(error)))
+            return
+        try:
+            self._answer(client, link, request, rest)
+        finally:
             self._slots.release()
 
-    def _exchange(self, link: ssl.SSLSocket) -> None:
+    def _answer(self, client: Client, link: ssl.SSLSocket, head: Request, rest: bytes) -> None:
         try:
-            request = self._receive(link)
+            client.until = time.monotonic() + PATIENCE
+            request = self._body(client, link, head, rest)
             link.settimeout(None)
             reply = self._handle(request)
         except BadRequest as error:
@@ -156,33 +237,40 @@ class Server:
             reply = failure(500, f"cannot do this: {error!r}", "this is a bug of the agent")
         _send(link, reply)
 
-    def _receive(self, link: ssl.SSLSocket) -> Request:
+    def _head(self, client: Client, link: ssl.SSLSocket) -> tuple[Request, bytes]:
+        """A request of the head without its body, and what has come of that. Raises BadRequest and OSError."""
         data = b""
         while b"\r\n\r\n" not in data:
             if len(data) > HEAD_LIMIT:
                 raise BadRequest(413, "the request's head is too large")
-            part = link.recv(HEAD_LIMIT)
-            if not part:
-                raise OSError("the client left")
-            data += part
-        head, _, body = data.partition(b"\r\n\r\n")
+            data += _receive(client, link, HEAD_LIMIT)
+        head, _, rest = data.partition(b"\r\n\r\n")
         request = parse_request(head)
-        if not self._allowed(request.headers.get("authorization", "")) or not self._known(link.getpeercert()):
+        if not self._allowed(request.headers.get("authorization", "")) or not self._is_head(link.getpeercert()):
             raise BadRequest(401, "only the head is served")
-        length = whole_number(request.headers.get("content-length", "0"), BODY_LIMIT)
+        return request, rest
+
+    def _body(self, client: Client, link: ssl.SSLSocket, head: Request, body: bytes) -> Request:
+        """The whole request. Raises BadRequest and OSError."""
+        length = whole_number(head.headers.get("content-length", "0"), BODY_LIMIT)
         if length is None:
             raise BadRequest(413, "the request's body is too large")
         while len(body) < length:
-            part = link.recv(65536)
-            if not part:
-                raise OSError("the client left")
-            body += part
+            body += _receive(client, link, 65536)
 
         def gone() -> bool:
             # One request a connection: whatever comes now is its end.
             return bool(select.select([link], [], [], 0)[0])
 
-        return Request(request.method, request.path, request.query, request.headers, body, gone)
+        return Request(head.method, head.path, head.query, head.headers, body, gone)
+
+
+def _receive(client: Client, link: ssl.SSLSocket, size: int) -> bytes:
+    link.settimeout(client.left())
+    data = link.recv(size)
+    if not data:
+        raise OSError("the client left")
+    return data
 
 
 def failure(status: int, text: str, hint: str = "") -> Reply:

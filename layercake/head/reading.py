@@ -1,0 +1,112 @@
+"""Reads an inventory in a process of its own: one of 16 MB keeps a processor busy for a minute, and fills memory on the way.
+
+    python -m layercake.head.reading      a Question on standard input, an Answer on standard output, both in MessagePack
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from layercake.inventory.diff import diff
+from layercake.inventory.load import load
+from layercake.inventory.problems import InventoryErrors, Problem
+from layercake.inventory.schema import Inventory, Node
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import Module, Part
+
+MISTAKES = 500
+"""Mistakes that are told; who has made more corrects these first."""
+SMALL = 16384
+_GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
+    ("package.module:NAME"), and the nodes that are known (Node.to_record)."""
+
+    text: str
+    file: str
+    images: list[str]
+    modules: dict[str, str]
+    known: list[dict[str, Any]] = []
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The nodes, and what is to be said; or mistakes, or another error. `changes` is from the known nodes on."""
+
+    nodes: list[dict[str, Any]] = []
+    groups: dict[str, list[str]] = {}
+    warnings: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
+    mistakes: list[dict[str, Any]] = []
+    error: str = ""
+    hint: str = ""
+
+
+def is_small(text: str) -> bool:
+    """Whether reading a text takes no longer than its length says: it is short, and nothing in it stands for more."""
+    return len(text) <= SMALL and not _GROWS.search(text)
+
+
+def parts_of(modules: dict[str, str]) -> dict[str, Part]:
+    """The modules' parts of a node."""
+    found = {}
+    for name, reference in modules.items():
+        path, _, attribute = reference.partition(":")
+        module = getattr(importlib.import_module(path), attribute)
+        if isinstance(module, Module) and module.part is not None:
+            found[name] = module.part
+    return found
+
+
+def answer(question: Question) -> Answer:
+    """Reads."""
+    parts = parts_of(question.modules)
+    try:
+        found = load(question.text, question.file, set(question.images), parts=parts)
+    except InventoryErrors as errors:
+        return Answer(mistakes=told(errors.problems))
+    except InputError as error:
+        return Answer(error=error.message, hint=error.hint)
+    known = {record["name"]: Node.from_record(record, parts) for record in question.known}
+    return Answer([node.to_record() for node in found.nodes.values()], {k: list(v) for k, v in found.groups.items()},
+                  [w.to_record() for w in found.warnings[:MISTAKES]], [c.to_record() for c in diff(known, found.nodes)])
+
+
+def told(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    """The first of the mistakes, and how many more there are."""
+    first = [p.to_record() for p in problems[:MISTAKES]]
+    if len(problems) > MISTAKES:
+        last, more = problems[MISTAKES], len(problems) - MISTAKES
+        first.append(Problem(last.file, last.line, last.column, f"{more} more mistakes from here on").to_record())
+    return first
+
+
+def problems_of(records: Iterable[dict[str, Any]]) -> list[Problem]:
+    """What `Problem.to_record` wrote."""
+    return [msgspec.convert(record, Problem) for record in records]
+
+
+def inventory_of(file: str, found: Answer, nodes: dict[str, Node]) -> Inventory:
+    """The inventory of an answer, whose nodes are made already. Raises InventoryErrors and InputError."""
+    if found.mistakes:
+        raise InventoryErrors(file, problems_of(found.mistakes))
+    if found.error:
+        raise InputError(found.error, hint=found.hint)
+    return Inventory(file, nodes, {k: tuple(v) for k, v in found.groups.items()}, tuple(problems_of(found.warnings)))
+
+
+def main() -> None:
+    """One question, one answer."""
+    question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answer(question)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Work that somebody may ask for whom we do not know well, in a process of its own: bounded in size, time, memory and number.
+
+It has the lowest priority, none of the head's secrets in its environment, and does not outlive the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from layercake.kraken.errors import OperationFailed, Refused
+
+_KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
+REST_S = 0.5
+"""Seconds between the end of one process and the start of the next: to start one is work for the head, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one piece of work may take: seconds, bytes of memory, bytes of its answer. `waiting`: how many may wait for their turn;
+    there is one at a time."""
+
+    seconds: float
+    memory: int
+    answer: int
+    waiting: int = 3
+
+
+class Aside:
+    """One kind of work; `what` says what it is, as in "cannot read the inventory"."""
+
+    def __init__(self, what: str, bounds: Bounds) -> None:
+        self._what = what
+        self._bounds = bounds
+        self._turn = asyncio.Lock()
+        self._there = 0
+        self._rested = 0.0
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits until it is this one's turn. Raises Refused if too many wait."""
+        if self._there > self._bounds.waiting:
+            raise Refused(f"cannot {self._what}: {self._there} others are at it", hint="try again in a moment")
+        self._there += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._there -= 1
+
+    async def run(self, module: str, *arguments: str, data: bytes = b"") -> bytes:
+        """What `python -m MODULE ARGUMENTS` prints, given `data`. Raises OperationFailed for one that ends badly or takes too much.
+        Within a turn."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._rested - loop.time())
+        process = await asyncio.create_subprocess_exec(
+            "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", "nice", "-n", "19",
+            sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            start_new_session=True, env={k: os.environ[k] for k in _KEPT if k in os.environ})
+        try:
+            async with asyncio.timeout(self._bounds.seconds):
+                out = await self._talk(process, data)
+                status = await process.wait()
+        except TimeoutError:
+            raise OperationFailed(f"cannot {self._what}: it took longer than {self._bounds.seconds:.0f} s") from None
+        finally:
+            await _end(process)
+            self._rested = loop.time() + REST_S
+        if not out:
+            raise OperationFailed(f"cannot {self._what}: the process for it ended with status {status}",
+                                  hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log")
+        return out
+
+    async def _talk(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
+        """Gives and takes. The pipes are bounded, so both at once."""
+        sending = asyncio.create_task(_send(process, data))
+        parts, size = [], 0
+        try:
+            assert process.stdout is not None  # noqa: S101 (for the type checker)
+            while part := await process.stdout.read(1 << 18):
+                parts.append(part)
+                size += len(part)
+                if size > self._bounds.answer:
+                    raise OperationFailed(f"cannot {self._what}: the answer is larger than {self._bounds.answer >> 20} MiB")
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        return b"".join(parts)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends the process, and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101 (for the type checker)
+    if not process.stdin.is_closing():
+        process.stdin.transport.abort()
+    while await process.stdout.read(1 << 18):  # asyncio sees no end before it has seen that of the pipe
+        pass
+    with contextlib.suppress(ConnectionError):  # it did not read all
+        await process.stdin.wait_closed()
+    await process.wait()
+
+
+async def _send(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 (for the type checker)
+    with contextlib.suppress(ConnectionError):  # it has ended: its status says more
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()

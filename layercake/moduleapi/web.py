@@ -1,0 +1,103 @@
+"""A web server behind a door: what the head's API, the boot service and the image service have in common.
+
+A request of somebody who is nobody's guest yet ends its connection with the answer; so guessing costs a connection each time,
+and the door counts those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from layercake.base.door import Door, Limits, guest_of
+from layercake.kraken.errors import InputError
+
+BODY_S = 30.0
+"""Seconds that a request's body may take."""
+
+
+def known(request: web.Request, who: str, weight: float = 1.0) -> None:
+    """The request is somebody's: `who` is a name for the credential, and no secret; it counts `weight` times (door.Limits)."""
+    guest = guest_of(request.transport)
+    if guest is not None:
+        guest.known(who, weight)
+
+
+async def body_of(request: web.Request, most: int) -> bytes:
+    """A request's body of at most so many bytes. Raises InputError, also for one that does not come to its end in time."""
+    data = b""
+    try:
+        async with asyncio.timeout(BODY_S):
+            while not request.content.at_eof() and len(data) <= most:
+                data += await request.content.read(most + 1 - len(data))
+    except TimeoutError:
+        raise InputError(f"cannot take the request: its body did not arrive in {BODY_S:.0f} s") from None
+    guest = guest_of(request.transport)
+    if guest is not None:
+        guest.took(len(data))
+    if len(data) > most:
+        raise InputError(f"cannot take the request: it is larger than {most} bytes")
+    return data
+
+
+@web.middleware
+async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
+    guest = guest_of(request.transport)
+    if guest is None:
+        return await handler(request)
+    async with guest.turn():
+        try:
+            response = await handler(request)
+        except web.HTTPException as answer:
+            if not guest.who:
+                answer.force_close()
+            raise
+        if not guest.who and not response.prepared:
+            response.force_close()
+        if isinstance(response, web.Response) and isinstance(response.body, bytes):
+            guest.took(len(response.body))
+        return response
+
+
+class WebServer:
+    """An application on one socket. `idle_s` is for how long a connection may wait for its next request."""
+
+    def __init__(self, app: web.Application, limits: Limits, *, idle_s: float = 15.0, shutdown_s: float = 1.0,
+                 **runner: Any) -> None:
+        app.middlewares.insert(0, _turns)
+        self._limits = limits
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_s, shutdown_timeout=shutdown_s,
+                                     lingering_time=1.0, **runner)
+        self.door: Door | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port, 0 while it is not open."""
+        return self.door.port if self.door is not None else 0
+
+    async def open(self, listener: socket.socket, *, context: ssl.SSLContext | None = None, local: bool = False,
+                   relief: Callable[[], object] = lambda: None) -> None:
+        """Serves on a socket that is bound (door.bound). For the arguments see Door."""
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None  # noqa: S101 (setup makes it)
+        self.door = Door(server, self._limits, context=context, local=local, relief=relief)
+        self.door.open(listener)
+
+    def shed(self) -> None:
+        """Ends one connection, a stranger's if there is any (Door.shed)."""
+        if self.door is not None:
+            self.door.shed()
+
+    async def close(self) -> None:
+        """Lets nobody in any more, and ends what is under way."""
+        if self.door is not None:
+            self.door.close()
+            self.door = None
+        await self._runner.cleanup()

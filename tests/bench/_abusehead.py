@@ -1,0 +1,121 @@
+"""The head of `abuse`: a whole one over nodes that may join, each once, and one that has joined and is somebody else's by now.
+
+Its windows are open from the start: what opens one is a power-cycle, which is no part of this. What attackers and the driver need
+to know goes to a file.
+
+    python -m tests.bench._abusehead DIRECTORY ADDRESS NODES [--bare]
+
+With --bare it has no services, and needs no address but one of this machine: for tests without a namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from layercake.api.server import Api
+from layercake.base import logs
+from layercake.base.door import open_files
+from layercake.head import pki
+from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.operations import Operations
+from layercake.head.settings import Settings, SyncSettings
+from layercake.head.state.store import Session, WantedImage
+from layercake.inventory.schema import node_id
+from layercake.kraken.converge import Discovered, Held
+
+WINDOW_S = 7200.0
+VIEWER = "viewer-token"
+
+
+def node(number: int, address: str) -> dict[str, Any]:
+    """A node's record; its address is one of this machine's, so that it can join from there."""
+    name, mac = f"s{number:05d}", f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
+    ip = f"10.98.{number // 250}.{number % 250 + 1}" if address.startswith("10.") else f"127.98.{number // 250}.{number % 250 + 1}"
+    return {"id": node_id(name), "name": name, "macs": [mac], "ip": ip, "images": []}
+
+
+async def install(head: Head, count: int) -> dict[str, Any]:
+    """The nodes and their windows; the first has a session. What others need to know of them."""
+    image = head.images.get("one")
+    wanted = WantedImage(image.name, image.digest, image.size, image.container.to_wire())
+    records = []
+    async with head.desire.draft() as draft:
+        for number in range(count):
+            records.append(head.add(draft, head.table.node(node(number, head.settings.address))))
+            head.desire.want(draft, records[-1], (wanted,) if number == 0 else ())
+    rogue = records[0]
+    rogue.session = Session(1, b"r" * 32, "boot-1", head.clock())
+    head.engine.post(rogue, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed"))
+    claims = []
+    for record in records[1:]:
+        head.engine.post(record, Held(head.clock() + WINDOW_S))  # else it would be looked for, and started anew
+        token = head.joining.open(record, WINDOW_S)
+        claims.append({"ip": record.node.ip, "node": record.node.id, "token": token, "mac": record.node.macs[0]})
+    key = base64.b64encode(rogue.session.key).decode()
+    return {"claims": claims, "rogue": {"node": rogue.node.id, "session": 1, "key": key, "name": rogue.name}, "viewer": VIEWER,
+            "digest": image.digest}
+
+
+async def serve(directory: Path, address: str, count: int, *, bare: bool) -> None:
+    """Until SIGTERM."""
+    pki.create(directory / "pki", address)
+    (directory / "boot").mkdir()
+    (directory / FILE_NAME).write_text(json.dumps({blake2b(VIEWER): "viewer"}))
+    patient = SyncSettings(port=0 if bare else 31415, dead_s=WINDOW_S)  # who has joined says nothing more
+    head = Head(directory, Settings(interface="lo" if bare else "br0", api_port=0 if bare else 8443, sync=patient, address=address,
+                                    socket=str(directory / "api.sock")))
+    api, operations, stop = Api(head), Operations(head), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    if bare:
+        sys.setswitchinterval(THREAD_S)
+        gc.set_threshold(*GARBAGE)
+        head.load()
+        head.sync.open()
+        tasks = [asyncio.create_task(work) for work in (head.engine.run(), head._every(), head._flushes())]
+    else:
+        await head.start()
+    for name in ("one", "two"):
+        file = directory / f"{name}.squashfs"
+        file.write_bytes(b"hsqs" + name.encode() * 100)
+        await operations.images.add(file, name, {"systemd": False})
+    facts = await install(head, count)
+    await head.database.flush(head.store)
+    gc.collect()
+    gc.freeze()  # as one does that was started over these nodes
+    await api.start()
+    facts |= {"address": address, "port": api.port, "socket": head.settings.socket, "ca": str(directory / "pki" / "ca.pem")}
+    (directory / ".facts").write_text(json.dumps(facts))
+    (directory / ".facts").replace(directory / "facts.json")
+    await stop.wait()
+    await api.stop()
+    if bare:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await head.guard.stop()
+        head.sync.close()
+        await head.database.close(head.store)
+    else:
+        await head.stop()
+
+
+def main() -> None:
+    """As `layercake serve` does it."""
+    os.umask(0o077)
+    logs.start("%(levelname)s %(name)s: %(message)s")
+    open_files()
+    run = partial(serve, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), bare="--bare" in sys.argv)
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()
