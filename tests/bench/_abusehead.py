@@ -25,6 +25,7 @@ from layercake.api.server import Api
 from layercake.base import logs
 from layercake.base.door import open_files
 from layercake.head import pki
+from layercake.head.access.tokens import FILE_NAME, blake2b
 from layercake.head.head import GARBAGE, THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
