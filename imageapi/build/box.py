@@ -27,6 +27,9 @@ from layercake.kraken.errors import OperationFailed
 FIRST_USER, USERS = 1 << 30, 1 << 16
 """The head's users that the box's users 0 to 65535 are: far from those of people and services."""
 
+NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
+"""How many the kernel gives out; not there on a kernel that has none."""
+
 _MOST_PROCESSES = 4096
 _PLACE = "/mnt"
 """Where the box is seen while it is set up: the box's root may not walk through directories of the head's root."""
@@ -55,7 +58,7 @@ class Box:
     """One box, below a directory that is removed afterwards. `network` lets it out."""
 
     def __init__(self, directory: Path, *, network: bool) -> None:
-        if not Path("/proc/self/ns/user").exists() or not int(Path("/proc/sys/user/max_user_namespaces").read_text()):
+        if not NAMESPACES.exists() or not int(NAMESPACES.read_text()):
             raise OperationFailed("cannot build: this kernel gives out no user namespaces, and a build without one could read the "
                                   "head's files", hint="sysctl user.max_user_namespaces=10000")
         if network and not shutil.which("slirp4netns"):

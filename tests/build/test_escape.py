@@ -107,6 +107,18 @@ def test_the_context_is_copied_as_it_is_and_links_lead_nowhere(tmp_path: Path, m
         make(context, "second")
 
 
+@pytest.mark.parametrize("limit", ["0\n", None])
+def test_without_user_namespaces_nothing_is_built(context: Path, make: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                  limit: str | None) -> None:
+    kernel = tmp_path / "max_user_namespaces"
+    if limit is not None:
+        kernel.write_text(limit)
+    monkeypatch.setattr(box, "NAMESPACES", kernel)
+    with pytest.raises(OperationFailed, match="gives out no user namespaces") as refused:
+        make(context)
+    assert "sysctl" in refused.value.hint
+
+
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory", "other", "none"])
 def test_a_result_that_is_no_file_of_the_build_is_refused(tmp_path: Path, kind: str) -> None:
     tmp_path.chmod(0o755)

@@ -242,3 +242,19 @@ def test_images_that_change_at_once_are_counted_before(run: Run, head: CannedApi
     assert asked == ["Apply this to 2 nodes, and change the images at once of 2 nodes, 2 of them running, none BUSY?"]
     assert run("apply", rack, "--at-once", "--yes", "--no-wait").code == 0
     assert head.asked("POST /v1/inventory/apply")[0]["at_once"] is True
+
+
+def test_a_secret_goes_to_another_address_only_when_somebody_says_so(run: Run, head: CannedApi, rack: str) -> None:
+    entry = {"node": "n0", "from": "redfish https://10.2.0.9 port 443", "to": "redfish https://10.2.0.66 port 443"}
+    warned = {"file": rack, "line": 0, "column": 0, "message": "n0: the BMC's password goes over http://", "hint": ""}
+    head.answers["POST /v1/inventory/plan"] = (200, {**plan_of(*changed("n0")), "secrets": [entry], "warnings": [warned]})
+    text = "n0: its secret goes to redfish https://10.2.0.66 port 443, and went to redfish https://10.2.0.9 port 443"
+    told = run("plan", rack).err
+    assert text in told and "\nn0: the BMC's password goes over http://" in f"\n{told}"
+    refused = run("apply", rack, "--yes")
+    assert refused.code == 4 and text in refused.err and "--confirm-secrets" in refused.err
+    assert run("apply", rack, answer="n").code == 1
+    assert not head.asked("POST /v1/inventory/apply")
+    assert run("apply", rack, "--yes", "--confirm-secrets", "--no-wait").code == 0
+    (asked,) = head.asked("POST /v1/inventory/apply")
+    assert asked["confirm_secrets"] is True
