@@ -29,11 +29,12 @@ ALL = "ALL"
 OWNS_NODE = "SYS_ADMIN"
 """Who has this can mount, and so undo whatever else would keep the node's own things from it."""
 
-HIDDEN = ("/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
-          "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing")
+HIDDEN = ("/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+          "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing")
 READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 """Root writes to these without any capability: /proc/sys/kernel/core_pattern alone would run programs on the node. Source of both
-lists: the defaults of the OCI engines (containers/common), and the kernel's tracing."""
+lists: the defaults of the OCI engines (containers/common), the kernel's tracing, and its command line, which has the token of this
+boot."""
 
 FORBIDDEN = ("add_key", "bpf", "delete_module", "finit_module", "init_module", "kexec_file_load", "kexec_load", "keyctl",
              "open_by_handle_at", "request_key", "userfaultfd")

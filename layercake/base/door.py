@@ -67,6 +67,7 @@ class Guest(asyncio.Protocol):
 
     def __init__(self, door: Door, address: str, due: float) -> None:
         self.who, self.weight = "", 1.0
+        self.ended = False
         self.address = address
         self.due = due
         self.at_work = 0
@@ -102,6 +103,7 @@ class Guest(asyncio.Protocol):
 
     def close(self) -> None:
         """Ends the connection now, whatever is under way."""
+        self.ended = True
         if self._transport is not None:
             with contextlib.suppress(AttributeError):  # before Python 3.11.5, of a TLS connection that was closed twice already
                 self._transport.abort()
@@ -137,6 +139,7 @@ class Guest(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
+        self.ended = True
         self._door.gone(self)
         if self._inner is not None:
             self._inner.connection_lost(exc)
@@ -171,6 +174,10 @@ class Door:
     def port(self) -> int:
         """The TCP port, also when 0 was asked for."""
         return int(self._listener.getsockname()[1]) if self._listener is not None else 0
+
+    def there(self) -> int:
+        """How many connections there are."""
+        return len(self._strangers) + len(self._known)
 
     def open(self, listener: socket.socket) -> None:
         """Listens on a socket that is bound."""
@@ -238,7 +245,7 @@ class Door:
             self.known(guest, "local")
         else:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self.limits.stall_s * 1000))
-            if len(self._strangers) + len(self._known) >= self._most:
+            if self.there() >= self._most:
                 self.shed()
             self._end(self._strangers.take(address, guest))
         guest.task = self._loop.create_task(self._let_in(guest, made))
@@ -259,7 +266,7 @@ class Door:
 
     def known(self, guest: Guest, who: str) -> None:
         """A connection is somebody's from now on; its owner's oldest that is idle goes if there are too many."""
-        if guest.who == who:
+        if guest.who == who or guest.ended:  # what its request began may go on for a while
             return
         if guest.who:
             self._known.leave(guest.who, guest)

@@ -148,6 +148,34 @@ async def test_one_that_is_known_has_so_many_connections_and_asks_so_fast() -> N
         assert asyncio.get_running_loop().time() - since > 0.7, "60 requests at 20 a second, of which 34 were left at once"
 
 
+async def test_who_has_left_holds_no_place_when_its_request_comes_to_something() -> None:
+    async def late(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        guest = door.guest_of(request.transport)
+        assert guest is not None
+        arrived.set()
+        await left.wait()
+        guest.known("n0")
+        done.append(guest.who)
+        return web.Response()
+
+    arrived, left, done = asyncio.Event(), asyncio.Event(), list[str]()
+    app = web.Application()
+    app.router.add_get("/late", late)
+    server = WebServer(app, LIMITS)
+    await server.open(door.bound("127.0.0.1", 0))
+    try:
+        link = knock(server.port, data=b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.wait_for(arrived.wait(), 5)
+        link.close()
+        await asyncio.sleep(0.1)
+        left.set()
+        await asyncio.sleep(0.1)
+        assert done == [""] and server.door is not None and server.door.there() == 0
+    finally:
+        await server.close()
+
+
 async def test_big_requests_and_answers_count_as_several() -> None:
     async with served(Limits(asks_per_s=20.0)) as port:
         link, since = knock(port, data=ME % b"n0"), asyncio.get_running_loop().time()

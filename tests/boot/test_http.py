@@ -193,7 +193,7 @@ async def test_idle_and_slow_strangers_keep_no_node_from_its_files(web: BootStat
     """Connections cost nothing, and there was no end to them, nor to a request's head."""
     idle = []
     for number in range(200):
-        address = ("127.0.0.1", "127.0.0.2")[number % 2], 0  # also from the node's own
+        address = "127.0.0.2" if number % 5 else "127.0.0.1", 0  # also from the node's own
         idle.append(await asyncio.open_connection("127.0.0.1", web.settings.http_port, local_addr=address))
         idle[-1][1].write(b"GET /boot/vmlinuz HTTP/1.1\r\nX:" if number % 4 else b"")
     status, body, _ = await fetch(web, "/boot/vmlinuz")

@@ -52,6 +52,17 @@ async def test_many_plans_are_one_process_and_the_rest_is_refused(world: World) 
     assert (cpu(resource.RUSAGE_CHILDREN) - of_others) > (cpu(resource.RUSAGE_SELF) - own), "most of the work is not the head's"
 
 
+async def test_those_who_look_do_not_keep_an_apply_waiting(world: World) -> None:
+    plans = [asyncio.create_task(world.ops.inventory.plan(MANY, "many.yaml")) for _ in range(8)]
+    await asyncio.sleep(0.05)
+    assert not all(plan.done() for plan in plans)
+    done = await world.ops.inventory.apply(INVENTORY.replace("10.1.0.11", "10.1.0.12"), "t.yaml", None, False)
+    assert done["changed"] == ["n1"] and not all(plan.done() for plan in plans)
+    for plan in plans:
+        plan.cancel()
+    await asyncio.gather(*plans, return_exceptions=True)
+
+
 async def test_the_head_goes_on_while_ten_thousand_nodes_are_planned(world: World) -> None:
     text = INVENTORY + '  x[0-9999]: {mac: "52:54:00:01:00:00+", ip: 10.2.0.1+, images: []}\n'
     gaps, plan = [0.0], asyncio.create_task(world.ops.inventory.plan(text, "many.yaml"))
@@ -155,5 +166,5 @@ async def test_who_leaves_is_not_worked_for(world: World, monkeypatch: pytest.Mo
         asking.cancel()
         await asyncio.wait([asking])
         async with asyncio.timeout(10):
-            async with world.ops.inventory._aside.turn():
+            async with world.ops.inventory._plans.turn():
                 pass  # it is the next one's turn

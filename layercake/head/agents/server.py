@@ -42,7 +42,7 @@ log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
 _MAX_CLAIM = 16384
 _MAX_EVENTS = 500
-_MAX_DATA = 16384
+_MAX_DATA, _MAX_TEXT = 16384, 2000
 WEIGHT = 5.0
 """What a request of a node counts at the door: twenty a second are a lot for it."""
 OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
@@ -194,7 +194,7 @@ class NodeApi:
         for event in told[:_MAX_EVENTS]:
             if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
                 raise OperationFailed("cannot take the events: each is an object")
-            name, text = str(event.get("kind", ""))[:64], str(event.get("text", ""))
+            name, text = str(event.get("kind", ""))[:64], str(event.get("text", ""))[:_MAX_TEXT]
             kind = OF_NODES.get(name, events.NODE_EVENT)
             if kind is events.NODE_EVENT:
                 text = f"{name}: {text}"

@@ -80,18 +80,19 @@ class InventoryChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
-        self._aside = Aside("read the inventory", READING)
+        self._plans, self._applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING)
 
-    async def _parse(self, text: str, file: str, known: Sequence[dict[str, Any]] = ()) -> tuple[Inventory, list[Change]]:
-        """Reads an inventory against the images in the store, and what it changes of the known nodes; a big one in a process of its
-        own, which is this one's turn to have. Raises InventoryErrors with the mistakes in it."""
+    async def _parse(self, aside: Aside, text: str, file: str, known: Sequence[dict[str, Any]] = (),
+                     ) -> tuple[Inventory, list[dict[str, Any]]]:
+        """Reads an inventory against the images in the store, and what it changes of the known nodes (Change.to_record); a big
+        one in the process that this one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
         question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known))
         if is_small(text):
             told = await asyncio.to_thread(answer, question)
         else:
             data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-            out = await self._aside.run("layercake.head.reading", data=data)
+            out = await aside.run("layercake.head.reading", data=data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         nodes = {node.name: node async for node in _slowly(Node.from_record(r, parts) for r in told.nodes)}
         found = inventory_of(file, told, nodes)
@@ -102,18 +103,18 @@ class InventoryChanges:
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
         secrets.refuse_outside(found.nodes.values(), self._head.vault.directory)
-        return found, [change async for change in _slowly(Change.from_record(c) for c in told.changes)]
+        return found, told.changes
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
         _check_text(text, file)
-        async with self._aside.turn():
+        async with self._plans.turn():
             digest = self._digest(text)
             known = [record async for record in _slowly(r.node.to_record() for r in self._store)]
-            new, changes = await self._parse(text, file, known)
+            new, shown = await self._parse(self._plans, text, file, known)
+            changes = [change async for change in _slowly(map(Change.from_record, shown))]
             plans = [plan async for plan in _slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
             said = await asyncio.to_thread(secrets.warnings, list(new.nodes.values()), self._head.table.parts, self._head.vault)
-            shown = [record async for record in _slowly(c.to_record() for c in changes)]
         rolls = self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         await asyncio.sleep(0)  # of ten thousand nodes each of these takes its time
@@ -167,8 +168,8 @@ class InventoryChanges:
         """Makes an inventory the desired state. Raises Refused if it was planned over another state, or does what nobody agreed to;
         nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
         _check_text(text, file)
-        async with self._aside.turn():
-            new, _ = await self._parse(text, file)
+        async with self._applied.turn():  # those who may only look do not keep it waiting
+            new, _ = await self._parse(self._applied, text, file)
         rolls: list[Roll] = []
         by = said_by(consent.by)
         async with self._head.desire.draft() as draft:

@@ -27,7 +27,7 @@ from layercake.kraken.errors import InputError, LayercakeError, NotFound, Operat
 HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
 CONNECTIONS = 32
 """Requests of the head that are answered at once."""
-STRANGERS, OF_ONE = 32, 8
+STRANGERS, OF_ONE = 48, 16
 """Connections that have not shown the head's credential yet: in all, and of one address. A newcomer is let in for the oldest."""
 KNOCKS_PER_S, KNOCKS = 5.0, 50.0
 """How often an address may come without it."""
