@@ -9,6 +9,7 @@ import pwd
 import secrets
 import socket
 import struct
+import time
 from pathlib import Path
 
 from aiohttp import web
@@ -17,9 +18,11 @@ from layercake.base.files import write_atomic
 from layercake.head.access.caller import Caller, printable
 from layercake.head.access.people import People
 from layercake.head.access.tokens import FILE_NAME, Tokens, blake2b
+from layercake.head.pki import client_name
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
+from layercake.moduleapi.web import shown
 
 SO_PEERGROUPS = 59
 """Linux 4.13: the supplementary groups of the process at the other end."""
@@ -55,6 +58,9 @@ async def by_token(request: web.Request, tokens: Tokens, people: People) -> Call
     found = tokens.find(text) if 0 < len(text) <= _TOKEN else None
     if found is None:
         raise NotKnown("cannot serve this: it needs a token that is valid", hint="Authorization: Bearer TOKEN")
+    if found.certificate and shown(request).get(client_name(found.id), 0.0) <= time.time():
+        raise NotKnown("cannot serve this: this token needs its certificate, and one that is not over",
+                       hint="`layercake --cert FILE`")
     return Caller(found.name, "token", found.rank, found.groups, found.exec, request.remote or "", _program(request), found.id,
                   found.expires)
 

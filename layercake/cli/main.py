@@ -35,6 +35,7 @@ Environment:
   LAYERCAKE_URL         the head over the network, https://HOST:8443
   LAYERCAKE_TOKEN_FILE  a file with the token for it
   LAYERCAKE_CA          the head's CA certificate, to check it by
+  LAYERCAKE_CERT        a certificate with its key, for a token that needs one
   LAYERCAKE_DATA        the head's data directory, for init, serve, backup and restore; /var/lib/layercake if not set
   LAYERCAKE_PASSPHRASE  what backups are encrypted with, if no --passphrase-file is given
 
@@ -65,14 +66,15 @@ class _Commands(click.Group):
 @click.option("--url", default="", envvar="LAYERCAKE_URL", show_envvar=True, help="The head over the network: https://HOST:8443.")
 @click.option("--token-file", default="", envvar="LAYERCAKE_TOKEN_FILE", show_envvar=True, help="A file with the token for --url.")
 @click.option("--ca", default="", envvar="LAYERCAKE_CA", show_envvar=True, help="The head's CA certificate, for --url.")
+@click.option("--cert", default="", envvar="LAYERCAKE_CERT", show_envvar=True, help="A certificate with its key, for --url.")
 @click.version_option(__version__, prog_name="layercake")
 @click.pass_obj
-def cli(app: App, socket: str, url: str, token_file: str, ca: str) -> None:
+def cli(app: App, socket: str, url: str, token_file: str, ca: str, cert: str) -> None:
     """Takes a rack of bare metal from power-off to running system images, and keeps it there.
 
     RANGE names nodes: n0, n[0-3,7], rack[1-2]n[01-16], @group; @all is every node.
     """
-    app.target = Target(socket, url, token_file, ca)
+    app.target = Target(socket, url, token_file, ca, cert)
 
 
 cli.params.append(JSON)

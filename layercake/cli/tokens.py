@@ -49,17 +49,19 @@ def _groups(found: dict[str, Any]) -> str:
 @click.option("--group", "groups", multiple=True, help="A group of the inventory that it is bound to; without one, the whole site.")
 @click.option("--exec", "may_exec", is_flag=True, help="It may run commands on nodes, too.")
 @click.option("--expires", default="90d", show_default=True, metavar="TIME", help="When it ends: 12h, 30d, or never.")
+@click.option("--cert", type=click.Path(dir_okay=False, path_type=Path),
+              help="It shall need a certificate too, which is written to this file, with its key, for --cert of the command.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file, for you alone to read.")
-def create(app: App, name: str, role: str, groups: tuple[str, ...], may_exec: bool, expires: str, file: Path | None) -> Answer:
+def create(app: App, name: str, role: str, groups: tuple[str, ...], may_exec: bool, expires: str, cert: Path | None,
+           file: Path | None) -> Answer:
     """Create the token NAME. It is shown this once: the head keeps its digest only."""
     asked = {"name": name, "role": role, "groups": list(groups) or None, "exec": may_exec,
-             "seconds": None if expires == NEVER else span(expires)}
+             "seconds": None if expires == NEVER else span(expires), "certificate": cert is not None}
     answer = app.head.post("/v1/tokens", asked)
     if file is not None:
-        try:
-            write_atomic(file, answer.pop("token") + "\n")
-        except OSError as error:
-            raise OperationFailed(f"cannot write {file}: {error.strerror}", hint=f"`layercake token revoke {name}`") from None
+        _write(file, answer.pop("token") + "\n", f"`layercake token revoke {name}`")
+    if cert is not None:
+        _write(cert, _pem(answer.pop("tls")), f"`layercake token revoke {name}`")
 
     def show(out: Output) -> None:
         if file is None:
@@ -67,6 +69,25 @@ def create(app: App, name: str, role: str, groups: tuple[str, ...], may_exec: bo
         out.note(f"{name}: {role}, {_groups(answer)}, until {_until(answer)}")
 
     return Answer(answer, show)
+
+
+def _pem(tls: dict[str, str]) -> str:
+    return tls["cert"] + tls["key"]
+
+
+def _write(file: Path, text: str, hint: str) -> None:
+    try:
+        write_atomic(file, text)
+    except OSError as error:
+        raise OperationFailed(f"cannot write {file}: {error.strerror}", hint=hint) from None
+
+
+@command(token)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def certificate(app: App, file: Path) -> Answer:
+    """Have a new certificate for the token that is in use, for sixty days, and write it with its key to FILE."""
+    _write(file, _pem(app.head.post("/v1/certificate", {})), "the old one is good still")
+    return Answer({"file": str(file)}, f"{file}: for --cert")
 
 
 @command(token)

@@ -32,7 +32,7 @@ DAYS = 60
 RENEW_DAYS = 40
 """How old it becomes before it is renewed."""
 _SLACK = datetime.timedelta(days=2)  # clocks may be a little behind
-NODE_NAME = "Layercake node"
+NODE_NAME, CLIENT_NAME = "Layercake node", "Layercake client"
 _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
@@ -47,6 +47,11 @@ class Age(NamedTuple):
 def name_of(node: str, session: int) -> str:
     """The name that a node's certificate is for: good in one session, worthless in another."""
     return f"s{session}.{node}.layercake"
+
+
+def client_name(token: str) -> str:
+    """The name that a certificate for a token of this id is for."""
+    return f"{token}.token.layercake"
 
 
 def _now() -> datetime.datetime:
@@ -151,9 +156,16 @@ class Authority:
 
     def issue(self, node: str, session: int) -> dict[str, str] | None:
         """{"cert", "key"} in PEM for one session, None on a head without an authority. The key is secret and is not kept."""
+        return self._issued(NODE_NAME, name_of(node, session))
+
+    def issue_client(self, token: str) -> dict[str, str] | None:
+        """The same for who has the token of this id."""
+        return self._issued(CLIENT_NAME, client_name(token))
+
+    def _issued(self, subject: str, name: str) -> dict[str, str] | None:
         if self._newest is None:
             return None
-        cert, key = _signed(self._newest, NODE_NAME, [x509.DNSName(name_of(node, session))])
+        cert, key = _signed(self._newest, subject, [x509.DNSName(name)])
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
 
     def renew(self, address: str) -> bool:

@@ -29,6 +29,16 @@ def known(request: web.Request, who: str, weight: float = 1.0) -> None:
         guest.known(who, weight)
 
 
+def shown(request: web.Request) -> dict[str, float]:
+    """The names in the certificate that a client has shown, which was checked but for its dates, and until when it is good: seconds
+    since the epoch."""
+    found = request.transport.get_extra_info("peercert") if request.transport is not None else None
+    if not found:
+        return {}
+    until = float(ssl.cert_time_to_seconds(found["notAfter"]))
+    return {name: until for kind, name in found.get("subjectAltName", ()) if kind == "DNS"}
+
+
 async def body_of(request: web.Request, most: int) -> bytes:
     """A request's body of at most so many bytes. Raises InputError, also for one that does not come to its end in time."""
     data = b""

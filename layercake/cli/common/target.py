@@ -18,12 +18,13 @@ DEFAULT_SOCKET = "/run/layercake/api.sock"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the head is: `socket`, or `url` (https) with a token file and perhaps the head's CA."""
+    """Where the head is: `socket`, or `url` (https) with a token file, perhaps the head's CA, and a certificate to show."""
 
     socket: str = DEFAULT_SOCKET
     url: str = ""
     token_file: str = ""
     ca: str = ""
+    cert: str = ""
 
     @property
     def where(self) -> str:
@@ -50,10 +51,17 @@ class Target:
         return {**program, "Authorization": f"Bearer {resolve(SecretRef(file=self.token_file)).reveal()}"}
 
     def tls(self) -> SSLContext:
-        """The check of the head's certificate. Raises InputError for a CA that cannot be used."""
+        """The check of the head's certificate, and our own to show. Raises InputError for files that cannot be used."""
         import ssl
 
         try:
-            return ssl.create_default_context(cafile=self.ca or None)
+            context = ssl.create_default_context(cafile=self.ca or None)
         except OSError as error:  # ssl.SSLError is one
             raise InputError(f"cannot use --ca {self.ca}: {error.strerror or 'not a PEM certificate'}") from error
+        if self.cert:
+            try:
+                context.load_cert_chain(self.cert)
+            except OSError as error:
+                why = "not a PEM certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
+                raise InputError(f"cannot use --cert {self.cert}: {why}") from error
+        return context

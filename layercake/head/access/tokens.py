@@ -34,7 +34,8 @@ MOST = 1000
 
 class Token(msgspec.Struct, frozen=True):
     """One token. `digest` is "sha256:..." (or "blake2b:...", of an older Layercake); `groups` None is the whole site. `made` and
-    `expires` are seconds since the epoch, `expires` None is never. `file`: it came from tokens.json."""
+    `expires` are seconds since the epoch, `expires` None is never. `file`: it came from tokens.json.
+    `certificate`: it is worth nothing without a certificate of its own (mutual TLS)."""
 
     name: str
     digest: str
@@ -45,6 +46,7 @@ class Token(msgspec.Struct, frozen=True):
     by: str
     expires: float | None
     file: bool = False
+    certificate: bool = False
 
     @property
     def id(self) -> str:
@@ -116,7 +118,7 @@ class Tokens:
         return found if found is not None and (found.expires is None or self._wall() < found.expires) else None
 
     def make(self, draft: Draft, name: str, role: Role, groups: tuple[str, ...] | None, *, may_exec: bool, by: str,
-             expires: float | None) -> tuple[Token, str]:
+             expires: float | None, certificate: bool = False) -> tuple[Token, str]:
         """A new token, from when the draft is on disk: what is kept of it, and its text, which nobody can learn again. Raises
         InputError."""
         if not NAME.fullmatch(name):
@@ -126,7 +128,8 @@ class Tokens:
         if len(self._kept.tokens) >= MOST:
             raise InputError(f"cannot create token {name}: there are {MOST} already", hint="revoke some: `layercake token list`")
         text = secrets.token_urlsafe(32)
-        token = Token(name, sha256(text), role.name.lower(), groups, may_exec, self._wall(), by, expires)
+        token = Token(name, sha256(text), role.name.lower(), groups, may_exec, self._wall(), by, expires,
+                      certificate=certificate)
         self._change(draft, replace(self._kept, tokens=(*self._kept.tokens, token)))
         return token, text
 

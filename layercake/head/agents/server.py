@@ -36,7 +36,7 @@ from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
-from layercake.moduleapi.web import body_of, known
+from layercake.moduleapi.web import body_of, known, shown
 
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
@@ -152,7 +152,7 @@ class NodeApi:
             record = self._store.find(node_text(node))
             if record is not None and record.session is not None and record.session.number == number:
                 check_bearer(header, record.session.key)
-                if not record.session.mutual or name_of(record.node.id, number) in _names(request):
+                if not record.session.mutual or name_of(record.node.id, number) in shown(request):
                     known(request, record.node.id, WEIGHT)
                     return record
         except WireError as error:
@@ -238,12 +238,6 @@ def _begin_session(session: Session, boot: str, agent: str, record: Record) -> N
     record.trust = Trust(at=session.joined)
     record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
     record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
-
-
-def _names(request: web.Request) -> list[str]:
-    """The names in the certificate that a client has shown, which was checked."""
-    shown = request.transport.get_extra_info("peercert") if request.transport is not None else None
-    return [name for kind, name in (shown or {}).get("subjectAltName", ()) if kind == "DNS"]
 
 
 def _json(value: Any) -> web.Response:

@@ -22,7 +22,7 @@ class TokenChanges:
         self._head = head
 
     async def create(self, caller: Caller, name: str, role: Role, groups: list[str] | None, may_exec: bool,
-                     seconds: float | None) -> tuple[Token, str]:
+                     seconds: float | None, *, certificate: bool = False) -> tuple[Token, str]:
         """A token and its text, which is shown this once. It holds for `seconds`, None is until it is revoked. Raises InputError,
         and Refused for more than the caller has."""
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
@@ -37,7 +37,17 @@ class TokenChanges:
             raise Refused(f"cannot create token {name[:80]}: it would hold longer than {caller.name} does", hint="say --expires")
         async with self._head.desire.draft(revises=False) as draft:
             return self._head.tokens.make(draft, name, role, None if groups is None else tuple(sorted(set(groups))),
-                                          may_exec=may_exec, by=caller.by(), expires=expires)
+                                          may_exec=may_exec, by=caller.by(), expires=expires, certificate=certificate)
+
+    def certify(self, token: str) -> dict[str, str]:
+        """{"cert", "key"} in PEM for the token of this id, for sixty days. Raises InputError without one, and on a head without an
+        authority."""
+        if not token:
+            raise InputError("cannot make a certificate: it is for who has a token", hint="--url with --token-file")
+        made = self._head.authority.issue_client(token)
+        if made is None:
+            raise InputError("cannot make a certificate: this head has no authority", hint="run `layercake init`")
+        return made
 
     def _check(self, groups: list[str]) -> None:
         known = groups_of({r.name: r.node for r in self._head.store})

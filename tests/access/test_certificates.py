@@ -1,0 +1,83 @@
+"""Tokens that are worth nothing without their certificate: the commands against a real head's TLS port."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+
+from layercake.api.server import Api
+from layercake.cli.main import main
+from layercake.head import pki
+from tests.support.world import World, opened
+
+
+@pytest.fixture
+async def head(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, str, Path]]:
+    """A head, its URL, and a directory for files."""
+    async with opened(tmp_path) as world:
+        folder = tmp_path_factory.mktemp("c")
+        pki.create(tmp_path / "pki", "127.0.0.1")
+        world.head.settings = msgspec.structs.replace(world.head.settings, socket=str(folder / "s"))
+        api = Api(world.head)
+        await api.start()
+        yield world, f"https://127.0.0.1:{api.port}", folder
+        await api.stop()
+
+
+async def run(*arguments: object) -> int:
+    return await asyncio.to_thread(main, [str(a) for a in arguments])
+
+
+async def test_a_token_with_a_certificate_is_worth_nothing_alone(
+        head: tuple[World, str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    world, url, folder = head
+    for name in ("bot", "other"):
+        assert await run("--socket", folder / "s", "token", "create", name, "--role", "viewer", "--file", folder / f"{name}.token",
+                         "--cert", folder / f"{name}.pem") == 0
+    there = ["--url", url, "--ca", world.directory / "pki/ca.pem", "--token-file", folder / "bot.token"]
+    own, others = [*there, "--cert", folder / "bot.pem"], [*there, "--cert", folder / "other.pem"]
+    capsys.readouterr()
+    assert await run(*own, "node", "list", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["nodes"]) == 2
+    for wrong in (there, others):
+        assert await run(*wrong, "node", "list") != 0
+        assert "needs its certificate" in capsys.readouterr().err
+    before = (folder / "bot.pem").read_bytes()
+    assert (folder / "bot.pem").stat().st_mode & 0o777 == 0o600
+    assert await run(*own, "token", "certificate", folder / "bot.pem") == 0
+    assert (folder / "bot.pem").read_bytes() != before
+    assert await run(*own, "node", "list") == 0, "it goes on with the new one"
+    found = x509.load_pem_x509_certificate((folder / "bot.pem").read_bytes())
+    assert (found.not_valid_after_utc - found.not_valid_before_utc).days <= 60
+    old(monkeypatch)
+    assert await run(*own, "token", "certificate", folder / "bot.pem") == 0
+    monkeypatch.undo()
+    assert await run(*own, "node", "list") != 0, "one that is over"
+
+
+def old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are made as if it were a year ago."""
+    then = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=365)
+    shifted: Any = SimpleNamespace(datetime=SimpleNamespace(now=lambda zone: then), UTC=datetime.UTC, timedelta=datetime.timedelta)
+    monkeypatch.setattr(pki, "datetime", shifted)
+
+
+async def test_a_certificate_is_for_who_has_a_token(head: tuple[World, str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, folder = head
+    assert await run("--socket", folder / "s", "token", "certificate", folder / "x.pem") == 2
+    assert "for who has a token" in capsys.readouterr().err
+    (folder / "bad.pem").write_text("nonsense")
+    (folder / "t").write_text("token\n")
+    (folder / "t").chmod(0o600)
+    for cert in ("bad.pem", "none.pem"):
+        assert await run("--url", "https://127.0.0.1:1", "--token-file", folder / "t", "--cert", folder / cert, "node", "list") == 2
+        assert "cannot use --cert" in capsys.readouterr().err
