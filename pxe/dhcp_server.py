@@ -10,13 +10,15 @@ from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe import dhcp_packet as dhcp
 from pxe import events
-from pxe.dhcp_decision import Decision, Way
+from pxe.dhcp_decision import Decision, Outcome, Way
 from pxe.dhcp_frame import build_frame
 from pxe.notes import Note, Recorder
 from pxe.settings import Settings, packed
 from pxe.windows import Step
 
 _RECEIVE_BYTES = 4097  # one more than the codec takes, so that a longer packet is seen to be too long
+_CHADDR = slice(28, 34)
+"""Where a packet has the client's MAC address (RFC 2131 section 2)."""
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
 
@@ -24,9 +26,10 @@ _PKTINFO = struct.Struct("=i4s4s")
 class DhcpServer:
     """Receives, has `decide` decide, sends. Nothing that a packet holds can raise out of it."""
 
-    def __init__(self, settings: Settings, decide: Callable[[dhcp.DhcpPacket], Decision], recorder: Recorder) -> None:
+    def __init__(self, settings: Settings, decide: Callable[[dhcp.DhcpPacket], Decision], recorder: Recorder,
+                 known: Callable[[bytes], bool]) -> None:
         self._settings = settings
-        self._decide = decide
+        self._decide, self._known = decide, known
         self._recorder = recorder
         self._address = packed(settings.address)
         self._server = DatagramServer(lambda data, source: self._handle(data), size=_RECEIVE_BYTES,
@@ -59,6 +62,10 @@ class DhcpServer:
     def _handle(self, data: bytes) -> None:
         counters = self._recorder.counters
         counters["dhcp.received"] += 1
+        mac, text = data[_CHADDR], data[_CHADDR].hex(":")
+        if not self._known(mac) and self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
+            counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += 1  # a flood of strangers costs no parsing
+            return
         try:
             decision = self._decide(dhcp.parse(data))
         except dhcp.DhcpError:

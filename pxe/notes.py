@@ -85,6 +85,10 @@ class Recorder:
             self._windows.record(note.node, note.step, now, note.data)
         self._link.event(note.node, note.kind, note.text, severity=note.severity, data=note.data)
 
+    def passes_over(self, kind: EventKind, about: Hashable, text: str) -> bool:
+        """Whether one more of strangers is only counted; it is, then."""
+        return self._strangers.only_counts(kind) and not self._strangers.take(kind, about, text, self._clock())
+
     def count(self) -> None:
         """Tells what was counted of strangers, when it is time."""
         for kind, times, different, seconds, last in self._strangers.due(self._clock()):

@@ -66,7 +66,8 @@ class PxeService(Service):
             self._open(TftpServer((conf.address, conf.tftp_port), files, state, recorder.counters, self._clock))
             if conf.ra_prefix is not None:
                 self._open(Advertiser(conf, recorder))
-            self._open(DhcpServer(conf, decide_now, recorder))  # last: who gets an offer finds the rest open
+            # Last: who gets an offer finds the rest open.
+            self._open(DhcpServer(conf, decide_now, recorder, lambda mac: self._nodes.by_mac(mac) is not None))
         except LayercakeError:
             await self.stop()
             raise

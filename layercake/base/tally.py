@@ -61,6 +61,11 @@ class Tally:
             kept.about.add(about)
         return False
 
+    def only_counts(self, key: Hashable) -> bool:
+        """Whether nothing more is told of a key now, whatever comes."""
+        kept = self._kept.get(key)
+        return kept is not None and kept.told >= self._at_once
+
     def due(self, now: float) -> list[Count]:
         """What is to be told now of what was counted."""
         found = []

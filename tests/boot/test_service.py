@@ -13,6 +13,7 @@ import pytest
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed
 from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
+from pxe import dhcp_packet as dhcp
 from pxe import mutations
 from pxe.dhcp_server import DhcpServer
 from pxe.service import PxeService
@@ -241,3 +242,24 @@ def test_a_window_of_the_same_token_after_its_end_is_a_new_boot() -> None:
     assert len(windows.report("a", 6.0)["steps"]) == 1
     windows.arm("a", "token-token", 10.0, 20.0)
     assert windows.report("a", 21.0)["steps"] == []
+
+
+async def test_a_flood_of_strangers_is_not_even_read(service: PxeService, link: FakeLink) -> None:
+    """60,000 DISCOVERs of made-up MAC addresses: fifty are told, the rest is counted; a node is heard all the same."""
+    (server,) = [s for s in service._sockets if isinstance(s, DhcpServer)]
+    read: list[bytes] = []
+    decide = server._decide
+    server._decide = lambda packet: (read.append(packet.mac), decide(packet))[1]  # type: ignore[func-returns-value]
+    discover = {dhcp.MESSAGE_TYPE: bytes((dhcp.MessageType.DISCOVER,))}
+    for number in range(60_000):
+        mac = b"\x02" + number.to_bytes(5, "big") + bytes(10)
+        server._handle(dhcp.build(dhcp.DhcpPacket(dhcp.REQUEST, number, mac, discover)) if number < 100 else strange(number))
+    server._handle(dhcp.build(dhcp.DhcpPacket(dhcp.REQUEST, 1, bytes.fromhex("525400000101").ljust(16, b"\0"), discover)))
+    assert len([e for e in link.events if e[1] == "dhcp.unknown-mac"]) == 50
+    assert len(read) == 51 and read[-1] == bytes.fromhex("525400000101")
+    assert service.stats()["dhcp.unknown-mac"] == 60_000
+
+
+def strange(number: int) -> bytes:
+    """A packet that begins like one of a stranger's."""
+    return bytes(28) + b"\x02" + number.to_bytes(5, "big") + bytes(300)
