@@ -111,12 +111,14 @@ def _is_variable(key: object, value: object) -> bool:
 
 def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
     """A container description from its wire form. Raises InputError."""
+    if not isinstance(data, Mapping):
+        raise fail("container", data, "a mapping")
     command, env = data.get("command") or [], data.get("env") or {}
     timeout, restart = data.get("stop_timeout_s", 10), data.get("restart", "on-failure")
     if not isinstance(command, list) or not all(isinstance(c, str) and "\0" not in c for c in command):
         raise fail("command", command, "a list of words")
     if not isinstance(env, dict) or not all(_is_variable(k, v) for k, v in env.items()):
-        raise fail("environment", sorted(env) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
+        raise fail("environment", sorted(map(str, env)) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= 3600:
         raise fail("stop_timeout_s", timeout, "0 to 3600 seconds")
     if not isinstance(data.get("systemd", False), bool):

@@ -158,7 +158,7 @@ class Api:
 
     def _log(self, request: Request, names: Mapping[str, str]) -> Reply:
         name, lines = names["name"], request.query.get("lines", "200")
-        if not (lines.isascii() and lines.isdigit() and int(lines) <= 10_000):
+        if not (lines.isascii() and lines.isdigit() and len(lines) < 6 and int(lines) <= 10_000):
             raise InputError(f"cannot use lines={lines[:20]!r}: expected 0 to 10000")
         instance = self._images.newest(name)
         if request.query.get("follow") != "1":
@@ -200,8 +200,8 @@ def _lines(outputs: Iterator[follow.Output]) -> Iterator[bytes]:
 def _json(request: Request) -> Mapping[str, Any]:
     try:
         found = json.loads(request.body)
-    except ValueError:
-        raise BadRequest(400, "the body is not JSON") from None
+    except (ValueError, RecursionError):
+        raise BadRequest(400, "the body is not JSON that can be read") from None
     if not isinstance(found, dict):
         raise BadRequest(400, "the body is not an object")
     return found

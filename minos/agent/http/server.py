@@ -169,7 +169,7 @@ class Server:
         if not self._allowed(request.headers.get("authorization", "")) or not self._known(link.getpeercert()):
             raise BadRequest(401, "only the head is served")
         length = request.headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT:
+        if not (length.isascii() and length.isdigit() and len(length) < 10) or int(length) > BODY_LIMIT:
             raise BadRequest(413, "the request's body is too large")
         while len(body) < int(length):
             part = link.recv(65536)
