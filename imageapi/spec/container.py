@@ -140,7 +140,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
     health = parse_health(given["health"]) if "health" in given else None
     if health and health.kind == "systemd" and not basic.systemd:
         raise fail("health", "a systemd check", "that only where systemd is true")
-    namespaces = given.get("namespaces") or list(DEFAULT_NAMESPACES)
+    namespaces = parse_namespaces(given.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd)
     hostname = parse_hostname(given["hostname"]) if given.get("hostname") else ""
     if hostname and "uts" not in namespaces:
         raise fail("hostname", hostname, "uts among the namespaces: else it would be the node's")
@@ -148,7 +148,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         basic, depends=tuple(sorted(set(depends))), health=health, resources=parse_resources(given.get("resources", {})),
         devices=parse_devices(given.get("devices", [])), hooks=parse_hooks(given.get("hooks", {})),
         mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
-        namespaces=parse_namespaces(namespaces, basic.systemd), hostname=hostname)
+        namespaces=namespaces, hostname=hostname)
 
 
 def parse_resources(data: object) -> Resources:

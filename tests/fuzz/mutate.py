@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_MOST = 1 << 16
+_MOST, _MOST_TEXT = 1 << 16, 1 << 20
 _NUMBERS = (b"\0", b"\xff", b"\x7f", b"\x80", b"\0\0\0\0", b"\xff\xff\xff\xff",
             b"-1", b"0", b"65536", b"99999999999999999999", b"1e999")
 _ODD = ("", "\0", "\ud800", "\u00b2", "\U0010ffff", "\r\n", "..", "/", "../../etc/passwd",
@@ -63,10 +63,11 @@ def documents(seeds: Sequence[Any], rough: float = 0.2) -> Make:
     def make(chance: random.Random) -> bytes:
         if chance.random() < rough:
             return raw(chance)
-        found = json.loads(chance.choice(texts))
+        text = chance.choice(texts)
         for _ in range(chance.randrange(1, 4)):
-            found = json.loads(json.dumps(_exchange(chance, found)))  # nothing of it is in two places
-        return json.dumps(found).encode()
+            changed = json.dumps(_exchange(chance, json.loads(text)))
+            text = changed if len(changed) <= _MOST_TEXT else text
+        return text.encode()
 
     return make
 

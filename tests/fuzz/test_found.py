@@ -28,6 +28,7 @@ FOUND: dict[str, tuple[str, bytes]] = {
     "a span that the parser of ranges asserts not to be": ("ranges", b"n[1-60000]99999"),
     "an image that is no mapping": ("image-spec", b'{"images": [true]}'),
     "a container that is a number": ("image-spec", changed({}, images=[{**IMAGE, "container": 3}])),
+    "namespaces that are a number, with a host name": ("image-spec", b'{"container": {"namespaces": 7, "hostname": "a"}}'),
     "JSON without a bottom to a node": ("node-api", post(b"[" * 20_000)),
     "a length of 5000 digits": ("node-api", b"GET /v1/status HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"),
     "a description of a boot set that is a list": ("manifests", b"[]"),
