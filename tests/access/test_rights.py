@@ -26,7 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "RollRequest": {"image": "three"}, "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},
     "ThawRequest": {}, "OutageRequest": {"domain": "none"}, "MaintenanceRequest": {"reason": "a test"}, "CareRequest": {},
     "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},
-    "TokenRequest": {"name": "x", "role": "viewer"},
+    "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {},
 }
 
 

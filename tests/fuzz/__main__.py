@@ -12,13 +12,17 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.fuzz import rest
 from tests.fuzz.harness import feed, replay
 from tests.fuzz.targets import TARGETS
 
-FOUND = Path("build/fuzz")
+FOUND, REST = Path("build/fuzz"), "rest"
 
 
 def _one(name: str, inputs: int, seed: int) -> bool:
+    if name == REST:
+        with tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm") as directory:
+            return rest.main(inputs, seed, Path(directory))
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm") as directory, TARGETS[name](Path(directory)) as target:
         report = feed(name, target, inputs, seed)
     print(json.dumps(report.line()), flush=True)
@@ -40,7 +44,8 @@ def _again(name: str, file: Path) -> bool:
 def main() -> int:
     """0 if nothing was found."""
     parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*TARGETS, []], metavar="NAME", help=f"{', '.join(TARGETS)}; all without")
+    parser.add_argument("names", nargs="*", choices=[*TARGETS, REST, []], metavar="NAME",
+                        help=f"{', '.join((*TARGETS, REST))}; all without")
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replay", type=Path)
@@ -51,7 +56,7 @@ def main() -> int:
     if len(args.names) == 1:
         return 0 if _one(args.names[0], args.inputs, args.seed) else 1
     command = [sys.executable, "-m", "tests.fuzz", "--inputs", str(args.inputs), "--seed", str(args.seed)]
-    ends = [subprocess.run([*command, name], check=False).returncode for name in args.names or TARGETS]
+    ends = [subprocess.run([*command, name], check=False).returncode for name in args.names or (*TARGETS, REST)]
     return 1 if any(ends) else 0
 
 
