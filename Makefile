@@ -6,14 +6,16 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq
 # The virtual rack, minOS and image builds, and the foreign clients that the tests speak to us with.
 PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
 KEEP ?=
+FUZZ_INPUTS ?= 1000000
 STORE ?=
 
-.PHONY: help install fetch demo test test-fast bench docs lint proto clean
+.PHONY: help install fetch demo test test-fast fuzz bench docs lint proto clean
 
 help:
 	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
+	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
 	@echo "make bench          the benchmarks in tests/bench"
 	@echo "make docs           the documentation as a site: build/docs/index.html"
 
@@ -55,6 +57,9 @@ test: fetch $(VENV)/.npm
 
 test-fast: fetch $(VENV)/.npm
 	$(PY) -m pytest $(TOGETHER) -m "not vm"
+
+fuzz: install
+	$(PY) -m tests.fuzz --inputs $(FUZZ_INPUTS)
 
 bench: fetch
 	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \

@@ -37,7 +37,7 @@ def rest_page() -> str:
             for path, methods in api["paths"].items() for method, operation in methods.items()]
     parts = ["The same as JSON: `GET /v1/openapi.json`. Events: the WebSocket `/v1/events/ws`. How to use it: "
              "[talk to the API](../howto/talk-to-the-api.md). Who may use which: [rights](rights.md).\n",
-             table(("Route", "Does", "Role", "Query", "Body"), rows)]
+             table(("Route", "Does", "Role", "Query", "Body", "Answer"), rows)]
     for name, schema in sorted(api["components"]["schemas"].items()):
         parts += [f"## {name}\n", plain(schema.get("description", "")) + "\n",
                   table(("Field", "Type", "Default"), [_property(k, v, schema) for k, v in schema.get("properties", {}).items()])]
@@ -51,7 +51,9 @@ def _route(route: Route, operation: Mapping[str, Any]) -> tuple[str, ...]:
     if "requestBody" in operation:
         name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     body = f"[{name}](#{name.lower()})" if name else ""
-    return code(f"{route.method} {route.path}"), plain(operation["summary"]), role, query, body
+    answer = route.returns.__name__ if route.returns is not None else ""
+    shown = f"[{answer}](#{answer.lower()})" if answer else ", ".join(map(code, route.kinds)) or "WebSocket"
+    return code(f"{route.method} {route.path}"), plain(operation["summary"]), role, query, body, shown
 
 
 _RIGHTS = """\

@@ -123,12 +123,14 @@ def _is_variable(key: object, value: object) -> bool:
 
 def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
     """A container description from its wire form. Raises InputError."""
+    if not isinstance(data, Mapping):
+        raise fail("container", data, "a mapping")
     command, env = data.get("command") or [], data.get("env") or {}
     timeout, restart = data.get("stop_timeout_s", 10), data.get("restart", "on-failure")
     if not isinstance(command, list) or not all(isinstance(c, str) and "\0" not in c for c in command):
         raise fail("command", command, "a list of words")
     if not isinstance(env, dict) or not all(_is_variable(k, v) for k, v in env.items()):
-        raise fail("environment", sorted(env) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
+        raise fail("environment", sorted(map(str, env)) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= 3600:
         raise fail("stop_timeout_s", timeout, "0 to 3600 seconds")
     if not isinstance(data.get("systemd", False), bool):
@@ -150,7 +152,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
     health = parse_health(given["health"]) if "health" in given else None
     if health and health.kind == "systemd" and not basic.systemd:
         raise fail("health", "a systemd check", "that only where systemd is true")
-    namespaces = given.get("namespaces") or list(DEFAULT_NAMESPACES)
+    namespaces = parse_namespaces(given.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd)
     hostname = parse_hostname(given["hostname"]) if given.get("hostname") else ""
     if hostname and "uts" not in namespaces:
         raise fail("hostname", hostname, "uts among the namespaces: else it would be the node's")
@@ -158,7 +160,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         basic, depends=tuple(sorted(set(depends))), health=health, resources=parse_resources(given.get("resources", {})),
         devices=parse_devices(given.get("devices", [])), hooks=parse_hooks(given.get("hooks", {})),
         mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
-        namespaces=parse_namespaces(namespaces, basic.systemd), hostname=hostname,
+        namespaces=namespaces, hostname=hostname,
         capabilities=parse_capabilities(given.get("capabilities", [])), user_namespace=_switch(given, "user_namespace") or False,
         no_new_privileges=_switch(given, "no_new_privileges"))
 

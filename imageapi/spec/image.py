@@ -45,6 +45,8 @@ class ImageSpec:
 
 def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     """One image of the desired document. Raises InputError that names the field."""
+    if not isinstance(data, Mapping):
+        raise fail("description", data, "a mapping")
     name, digest, size, url = data.get("name"), data.get("digest"), data.get("size"), data.get("url")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise fail("name", name, "letters, digits, dots, dashes and one :tag")

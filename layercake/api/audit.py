@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from layercake.api.answers.events import AuditList
 from layercake.api.route import Reach, Route, number
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
@@ -21,5 +22,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     return (
         Route("GET", "/v1/audit", Role.ADMIN, Reach.SITE, "Who changed what: after a record, since a time, oldest first", show,
-              query=("after", "since", "limit")),
+              query=("after", "since", "limit"), returns=AuditList),
     )

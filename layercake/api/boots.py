@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.images import BootSetList, DefaultSet, OneRoll, Removed
 from layercake.api.rolls import RollStart, ask_of
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
@@ -49,9 +50,12 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"roll": roll_view(begun, ops.head.store, "none")}
 
     return (
-        Route("GET", "/v1/boot", Role.VIEWER, Reach.SHOWN, "The boot sets, newest first, and who uses them", show),
-        Route("POST", "/v1/boot/default", Role.OPERATOR, Reach.SITE, "Choose what all other nodes boot", default, BootDefault),
+        Route("GET", "/v1/boot", Role.VIEWER, Reach.SHOWN, "The boot sets, newest first, and who uses them", show,
+              returns=BootSetList),
+        Route("POST", "/v1/boot/default", Role.OPERATOR, Reach.SITE, "Choose what all other nodes boot", default, BootDefault,
+              returns=DefaultSet),
         Route("POST", "/v1/boot/roll", Role.OPERATOR, Reach.RANGE, "Roll nodes to a boot set, or their agents in place", roll,
-              BootRoll),
-        Route("DELETE", "/v1/boot/{name}", Role.OPERATOR, Reach.SITE, "Delete a boot set that nobody needs", remove),
+              BootRoll, returns=OneRoll),
+        Route("DELETE", "/v1/boot/{name}", Role.OPERATOR, Reach.SITE, "Delete a boot set that nobody needs", remove,
+              returns=Removed),
     )

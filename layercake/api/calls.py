@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.events import CallAnswers, CallList
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
@@ -35,7 +36,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return ops.calls.find(request.match_info["name"]).role
 
     return (
-        Route("GET", "/v1/calls", Role.VIEWER, Reach.NONE, "What modules can be asked", every),
+        Route("GET", "/v1/calls", Role.VIEWER, Reach.NONE, "What modules can be asked", every, returns=CallList),
         Route("POST", "/v1/calls/{name}", Role.VIEWER, Reach.RANGE, "Ask a module; each call has a role of its own", ask,
-              CallRequest, role_of=role),
+              CallRequest, role_of=role, returns=CallAnswers),
     )

@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 from aiohttp import WSMsgType, web
 
+from layercake.api.answers.events import EventList
 from layercake.api.route import CALLER, Reach, Route, number
 from layercake.head.access.caller import Caller
 from layercake.head.operations import Operations
 from layercake.head.state.store import Event, Store
 from layercake.head.views.events import View, event_view, meanings
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 BATCH_S = 0.05
@@ -38,13 +40,15 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"events": [show(e) for e in found[-limit:]]}
 
     async def stream(request: web.Request, body: None) -> Any:
+        if not web.WebSocketResponse().can_prepare(request).ok:
+            raise InputError("cannot follow events: this is no WebSocket", hint="GET /v1/events has what happened")
         return await follow(request, store, view(request[CALLER]))
 
     return (
         Route("GET", "/v1/events", Role.VIEWER, Reach.SHOWN, "Events, oldest first", past,
-              query=("since", "node", "kind", "limit", "security")),
+              query=("since", "node", "kind", "limit", "security"), returns=EventList),
         Route("GET", "/v1/events/ws", Role.VIEWER, Reach.SHOWN, "Events as they happen, by WebSocket", stream,
-              query=("node", "kind", "security"), stream=True),
+              query=("node", "kind", "security"), stream=True, kinds=()),
     )
 
 

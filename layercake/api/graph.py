@@ -31,4 +31,4 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         raise InputError(f"cannot draw the graph as {form!r}: the formats are dot and svg")
 
     return (Route("GET", "/v1/graph", Role.VIEWER, Reach.SHOWN, "The state graph, with a node's path", draw,
-                  query=("format", "node")),)
+                  query=("format", "node"), kinds=("text/vnd.graphviz", "image/svg+xml")),)

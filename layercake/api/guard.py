@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.head import Domain, GuardShown, MaintenanceList
+from layercake.api.answers.nodes import Names
 from layercake.api.route import CALLER, RANGE, Reach, Route
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
@@ -85,14 +87,17 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     view, operate, nodes = Role.VIEWER, Role.OPERATOR, Reach.RANGE
     return (
-        Route("GET", "/v1/guard", view, Reach.SHOWN, "Freezes, outages, and how much waits", show),
-        Route("POST", "/v1/guard/freeze", operate, nodes, "Freeze nodes or the site", freeze, FreezeRequest),
-        Route("POST", "/v1/guard/thaw", operate, nodes, "End a freeze", thaw, ThawRequest),
+        Route("GET", "/v1/guard", view, Reach.SHOWN, "Freezes, outages, and how much waits", show, returns=GuardShown),
+        Route("POST", "/v1/guard/freeze", operate, nodes, "Freeze nodes or the site", freeze, FreezeRequest, returns=Names),
+        Route("POST", "/v1/guard/thaw", operate, nodes, "End a freeze", thaw, ThawRequest, returns=Names),
         Route("POST", "/v1/guard/outage", operate, Reach.SITE, "End an outage: what is silent is treated", end_outage,
-              OutageRequest),
-        Route("GET", "/v1/maintenance", view, nodes, "Maintenances, under way and over", maintenances, query=("range",)),
-        Route("POST", "/v1/maintenance/begin", operate, nodes, "Begin the maintenance of nodes", begin, MaintenanceRequest),
-        Route("POST", "/v1/maintenance/end", operate, nodes, "End the maintenance of nodes", end, CareRequest),
-        Route("POST", "/v1/nodes/take", operate, nodes, "Take over machines that were found running", take, CareRequest),
-        Route("POST", "/v1/nodes/remedy", operate, nodes, "Let silent nodes be started anew", release, CareRequest),
+              OutageRequest, returns=Domain),
+        Route("GET", "/v1/maintenance", view, nodes, "Maintenances, under way and over", maintenances, query=("range",),
+              returns=MaintenanceList),
+        Route("POST", "/v1/maintenance/begin", operate, nodes, "Begin the maintenance of nodes", begin, MaintenanceRequest,
+              returns=Names),
+        Route("POST", "/v1/maintenance/end", operate, nodes, "End the maintenance of nodes", end, CareRequest, returns=Names),
+        Route("POST", "/v1/nodes/take", operate, nodes, "Take over machines that were found running", take, CareRequest,
+              returns=Names),
+        Route("POST", "/v1/nodes/remedy", operate, nodes, "Let silent nodes be started anew", release, CareRequest, returns=Names),
     )

@@ -8,6 +8,8 @@ import msgspec
 from aiohttp import web
 
 from layercake import __version__
+from layercake.api.answers.head import AuthorityShown, HeadStatus
+from layercake.api.answers.nodes import Names
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.secrets import Warnings
@@ -53,12 +55,13 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"nodes": await ops.authority.revoke(body.range, request[CALLER].by(body.by))}
 
     return (
-        Route("GET", "/v1/status", Role.VIEWER, Reach.SHOWN, "How the head and its modules are", status),
+        Route("GET", "/v1/status", Role.VIEWER, Reach.SHOWN, "How the head and its modules are", status, returns=HeadStatus),
         Route("GET", "/v1/authority", Role.VIEWER, Reach.SHOWN, "The head's certificates, and who does not know the next authority",
-              show),
-        Route("POST", "/v1/authority/rotate", Role.ADMIN, Reach.SITE, "Begin to replace the authority", rotate, AuthorityRequest),
+              show, returns=AuthorityShown),
+        Route("POST", "/v1/authority/rotate", Role.ADMIN, Reach.SITE, "Begin to replace the authority", rotate, AuthorityRequest,
+              returns=AuthorityShown),
         Route("POST", "/v1/authority/finish", Role.ADMIN, Reach.SITE, "End the replacement of the authority", finish,
-              AuthorityRequest),
+              AuthorityRequest, returns=AuthorityShown),
         Route("POST", "/v1/nodes/revoke", Role.ADMIN, Reach.RANGE, "End the sessions of nodes; they are left alone until cleared",
-              revoke, RevokeRequest),
+              revoke, RevokeRequest, returns=Names),
     )

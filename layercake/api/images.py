@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.images import Deleted, Difference, ImageAdded, ImageHistory, ImageList, ImageRoll, KeysGiven, Nothing
 from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.views.images import image_view
@@ -72,17 +73,20 @@ class ImageRoutes:
         view, operate, admin = Role.VIEWER, Role.OPERATOR, Role.ADMIN
         site, shown = Reach.SITE, Reach.SHOWN
         return (
-            Route("GET", "/v1/images", view, shown, "The image store", self._images),
-            Route("POST", "/v1/images", admin, site, "Add an image from a file on the head", self._add, ImageRequest),
-            Route("DELETE", "/v1/images/{name}", admin, site, "Remove an image that no node wants", self._remove),
+            Route("GET", "/v1/images", view, shown, "The image store", self._images, returns=ImageList),
+            Route("POST", "/v1/images", admin, site, "Add an image from a file on the head", self._add, ImageRequest,
+                  returns=ImageAdded),
+            Route("DELETE", "/v1/images/{name}", admin, site, "Remove an image that no node wants", self._remove, returns=Nothing),
             Route("POST", "/v1/images/roll", operate, Reach.RANGE, "Move nodes to an image, many in batches", self._roll,
-                  RollRequest),
+                  RollRequest, returns=ImageRoll),
             Route("GET", "/v1/images/diff", view, Reach.NONE, "How two images differ: packages, files", self._diff,
-                  query=("a", "b")),
+                  query=("a", "b"), returns=Difference),
             Route("GET", "/v1/images/{name}/history", view, shown, "What a name points to and pointed to, newest first",
-                  self._history),
-            Route("POST", "/v1/images/keys", admin, Reach.RANGE, "Give nodes new keys of the image store", self._keys, KeysRequest),
-            Route("DELETE", "/v1/contents/unused", operate, site, "Delete contents that no name, node or roll needs", self._prune),
+                  self._history, returns=ImageHistory),
+            Route("POST", "/v1/images/keys", admin, Reach.RANGE, "Give nodes new keys of the image store", self._keys, KeysRequest,
+                  returns=KeysGiven),
+            Route("DELETE", "/v1/contents/unused", operate, site, "Delete contents that no name, node or roll needs", self._prune,
+                  returns=Deleted),
         )
 
     async def _images(self, request: web.Request, body: None) -> Any:

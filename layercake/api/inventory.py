@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.nodes import Applied, InventoryPlan
 from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.operations.inventory import Consent
@@ -57,7 +58,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove, consent)
 
     return (
-        Route("POST", "/v1/inventory/plan", Role.VIEWER, Reach.SITE, "What applying an inventory would do", plan, InventoryText),
+        Route("POST", "/v1/inventory/plan", Role.VIEWER, Reach.SITE, "What applying an inventory would do", plan, InventoryText,
+              returns=InventoryPlan),
         Route("POST", "/v1/inventory/apply", Role.ADMIN, Reach.SITE, "Make an inventory the desired state", apply,
-              ApplyRequest),
+              ApplyRequest, returns=Applied),
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.nodes import Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
 from layercake.head.operations import Operations
@@ -63,16 +64,19 @@ class NodeRoutes:
         """The routes."""
         view, operate, nodes, node = Role.VIEWER, Role.OPERATOR, Reach.RANGE, Reach.NODE
         return (
-            Route("GET", "/v1/nodes", view, nodes, "Nodes, all or by range", self._nodes, query=("range",)),
-            Route("GET", "/v1/nodes/{name}", view, node, "One node and its history", self._node),
-            Route("GET", "/v1/nodes/{name}/explain", view, node, "Where a node is, what blocks it, what was tried", self._explain),
-            Route("GET", "/v1/nodes/{name}/logs", operate, node, "A container's log", self._logs, query=("container", "lines")),
+            Route("GET", "/v1/nodes", view, nodes, "Nodes, all or by range", self._nodes, query=("range",), returns=NodeList),
+            Route("GET", "/v1/nodes/{name}", view, node, "One node and its history", self._node, returns=NodeWithHistory),
+            Route("GET", "/v1/nodes/{name}/explain", view, node, "Where a node is, what blocks it, what was tried", self._explain,
+                  returns=Explained),
+            Route("GET", "/v1/nodes/{name}/logs", operate, node, "A container's log", self._logs, query=("container", "lines"),
+                  returns=Text),
             Route("GET", "/v1/nodes/{name}/follow", operate, node, "A container's log, as it grows", self._follow,
-                  query=("container", "lines"), stream=True),
+                  query=("container", "lines"), stream=True, kinds=("text/plain",)),
             Route("POST", "/v1/nodes/{name}/exec", operate, node, "Run a command on a node or in a container", self._exec,
-                  ExecRequest, exec=True, stream=True),
-            Route("POST", "/v1/nodes/clear", operate, nodes, "Take nodes out of quarantine", self._clear, RangeRequest),
-            Route("POST", "/v1/nodes/state", operate, nodes, "Want nodes up or off", self._state, StateRequest),
+                  ExecRequest, exec=True, stream=True, kinds=("application/x-ndjson",)),
+            Route("POST", "/v1/nodes/clear", operate, nodes, "Take nodes out of quarantine", self._clear, RangeRequest,
+                  returns=Names),
+            Route("POST", "/v1/nodes/state", operate, nodes, "Want nodes up or off", self._state, StateRequest, returns=Names),
         )
 
     async def _nodes(self, request: web.Request, body: None) -> Any:

@@ -32,10 +32,7 @@ def _operation(route: Route) -> dict[str, Any]:
     failure = {"description": "an error", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     operation: dict[str, Any] = {
         "summary": route.summary, "description": needs(route), "parameters": parameters,
-        "responses": {
-            "200": {"description": "done", "content": {"application/json": {"schema": {"type": "object"}}}},
-            "400": failure, "401": failure, "403": failure, "404": failure, "422": failure, "502": failure,
-        },
+        "responses": {**_done(route), **dict.fromkeys(("400", "401", "403", "404", "422", "502"), failure)},
     }
     if route.body is not None:
         schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
@@ -43,10 +40,18 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
+def _done(route: Route) -> dict[str, Any]:
+    if not route.kinds:
+        return {"101": {"description": "a WebSocket"}}
+    schema = {"$ref": f"#/components/schemas/{route.returns.__name__}"} if route.returns is not None else {"type": "string"}
+    return {"200": {"description": "done", "content": {kind: {"schema": schema} for kind in route.kinds}}}
+
+
 def document(routes: Iterable[Route]) -> dict[str, Any]:
     """The whole document."""
     table = list(routes)
-    _, schemas = msgspec.json.schema_components([r.body for r in table if r.body], ref_template="#/components/schemas/{name}")
+    structs = [s for r in table for s in (r.body, r.returns) if s is not None]
+    _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

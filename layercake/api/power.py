@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.nodes import AcceptedList, PowerList
 from layercake.api.route import CALLER, RANGE, Reach, Route
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
@@ -38,6 +39,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
 
     return (
-        Route("GET", "/v1/power", Role.VIEWER, Reach.RANGE, "What the BMCs say now", status, query=("range",)),
-        Route("POST", "/v1/power", Role.OPERATOR, Reach.RANGE, "Power on, off or cycle", change, PowerRequest),
+        Route("GET", "/v1/power", Role.VIEWER, Reach.RANGE, "What the BMCs say now", status, query=("range",), returns=PowerList),
+        Route("POST", "/v1/power", Role.OPERATOR, Reach.RANGE, "Power on, off or cycle", change, PowerRequest,
+              returns=AcceptedList),
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.images import OneRoll, RollList
 from layercake.api.route import CALLER, Reach, Route, number, roll_number
 from layercake.head.access.caller import Caller
 from layercake.head.operations import Operations
@@ -63,14 +64,16 @@ class RollRoutes:
         view, operate, order, of = Role.VIEWER, Role.OPERATOR, RollOrder, Reach.ROLL
         begin = RollStart
         return (
-            Route("POST", "/v1/rolls", operate, Reach.RANGE, "Roll nodes to an image, in batches with gates", self._start, begin),
+            Route("POST", "/v1/rolls", operate, Reach.RANGE, "Roll nodes to an image, in batches with gates", self._start, begin,
+                  returns=OneRoll),
             Route("GET", "/v1/rolls", view, Reach.SHOWN, "The rolls, newest first, without their nodes", self._list,
-                  query=("limit",)),
+                  query=("limit",), returns=RollList),
             Route("GET", "/v1/rolls/{id}", view, of, "A roll, its nodes: all, open (not done) or none", self._show,
-                  query=("nodes",)),
-            Route("POST", "/v1/rolls/{id}/pause", operate, of, "Begin no further switch", self._pause, order),
-            Route("POST", "/v1/rolls/{id}/resume", operate, of, "Go on with a paused roll", self._resume, order),
-            Route("POST", "/v1/rolls/{id}/abort", operate, of, "End a roll; nodes that have switched stay", self._abort, order),
+                  query=("nodes",), returns=OneRoll),
+            Route("POST", "/v1/rolls/{id}/pause", operate, of, "Begin no further switch", self._pause, order, returns=OneRoll),
+            Route("POST", "/v1/rolls/{id}/resume", operate, of, "Go on with a paused roll", self._resume, order, returns=OneRoll),
+            Route("POST", "/v1/rolls/{id}/abort", operate, of, "End a roll; nodes that have switched stay", self._abort, order,
+                  returns=OneRoll),
         )
 
     async def _start(self, request: web.Request, body: RollStart) -> Any:

@@ -38,7 +38,8 @@ class Reach(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation of the API. `body` is the struct of its request, `query` the names of its parameters. `exec`: it needs the
+    """One operation of the API. `body` is the struct of its request, `returns` of its answer (layercake/api/answers), `kinds` are
+    the content types of one that is no JSON, none for a WebSocket; `query` are the names of its parameters. `exec`: it needs the
     right of this name too. `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one request,
     where it depends on that; `role` is the lowest then. What needs more than a viewer and is no GET is a change, and recorded."""
 
@@ -49,6 +50,8 @@ class Route:
     summary: str
     answer: Answer
     body: type[msgspec.Struct] | None = None
+    returns: type[msgspec.Struct] | None = None
+    kinds: tuple[str, ...] = ("application/json",)
     query: tuple[str, ...] = ()
     exec: bool = False
     stream: bool = False

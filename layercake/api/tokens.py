@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.api.answers.events import KeyPair, NewToken, RevokedToken, TokenList
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.views.tokens import token_view
@@ -46,8 +47,10 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     admin, site = Role.ADMIN, Reach.SITE
     return (
-        Route("GET", "/v1/tokens", admin, site, "The tokens, without what lets one in", show),
-        Route("POST", "/v1/tokens", admin, site, "Create a token; the answer alone has it", create, TokenRequest),
-        Route("POST", "/v1/certificate", Role.VIEWER, Reach.NONE, "A new certificate for the caller's own token", certify),
-        Route("DELETE", "/v1/tokens/{name}", admin, site, "Revoke a token, at once", revoke),
+        Route("GET", "/v1/tokens", admin, site, "The tokens, without what lets one in", show, returns=TokenList),
+        Route("POST", "/v1/tokens", admin, site, "Create a token; the answer alone has it", create, TokenRequest,
+              returns=NewToken),
+        Route("POST", "/v1/certificate", Role.VIEWER, Reach.NONE, "A new certificate for the caller's own token", certify,
+              returns=KeyPair),
+        Route("DELETE", "/v1/tokens/{name}", admin, site, "Revoke a token, at once", revoke, returns=RevokedToken),
     )

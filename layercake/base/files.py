@@ -34,9 +34,9 @@ def write_json(path: Path, value: object, *, mode: int = 0o600, durable: bool = 
 
 def read_json(path: Path) -> Any:
     """What `write_json` wrote; None if there is no file. Raises OSError, and ValueError if it is not JSON."""
-    import json
+    from layercake.base.text import parse_json
 
     try:
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes())
     except FileNotFoundError:
         return None

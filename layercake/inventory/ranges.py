@@ -89,7 +89,7 @@ def _parse(text: str, groups: Mapping[str, str] | None = None) -> list[str]:
     resolver = RESOLVER_NOGROUP if groups is None else GroupResolver(GroupSource("inventory", groups))
     try:
         return [str(name) for name in NodeSet(text, resolver=resolver)]
-    except (NodeSetException, GroupResolverError, ValueError) as error:
+    except (NodeSetException, GroupResolverError, ValueError, AssertionError) as error:  # it asserts that no span is too long
         raise BadRange(text, f"{_reason(error)}", hint=SYNTAX) from error
 
 

@@ -201,8 +201,8 @@ def _lines(outputs: Iterator[follow.Output]) -> Iterator[bytes]:
 def _json(request: Request) -> Mapping[str, Any]:
     try:
         found = json.loads(request.body)
-    except ValueError:
-        raise BadRequest(400, "the body is not JSON") from None
+    except (ValueError, RecursionError):
+        raise BadRequest(400, "the body is not JSON that can be read") from None
     if not isinstance(found, dict):
         raise BadRequest(400, "the body is not an object")
     return found

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from layercake.kraken.errors import OperationFailed
 from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import is_busy, prepare
@@ -170,7 +171,11 @@ class Agent:
         self._look_at_images()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
-        work.wanted.take(document, first)
+        try:
+            work.wanted.take(document, first)
+        except OperationFailed as error:  # the node goes on with what it had
+            self._early.say(f"agent: {error}")
+            return
         work.bond.took(work.wanted.revision)
         self._swap.want(document.get("agent"), work.session)
 

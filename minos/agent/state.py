@@ -89,14 +89,29 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
         raise OperationFailed("cannot join: the head is older than this minOS, it sends no table of mutations",
                               hint="upgrade the head, or boot the node with the minOS that belongs to the head")
     try:
-        return Session(int(answer["session"]), base64.b64decode(answer["key"], validate=True), int(answer["epoch"]),
-                       Layout.from_wire(answer["layout"]), float(answer["hello_s"]), float(answer["dead_s"]),
+        return Session(_number(answer["session"]), base64.b64decode(answer["key"], validate=True), _number(answer["epoch"]),
+                       Layout.from_wire(answer["layout"]), _seconds(answer["hello_s"]), _seconds(answer["dead_s"]),
                        parse_endpoint(answer["sync"]), _tls(answer.get("tls")),
                        tuple(Mutation.from_wire(m) for m in answer["mutations"]), dict(answer["traits"]),
-                       int(answer.get("certificate", 1)), answer.get("mutual") is True)
-    except (KeyError, TypeError, ValueError) as error:
+                       _number(answer.get("certificate", 1)), answer.get("mutual") is True)
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise OperationFailed(f"cannot join: the head's answer is not as agreed: {error!r}",
                               hint="are head and minOS of the same version?") from None
+
+
+def _number(value: Any) -> int:
+    """A number as it fits into a datagram. Raises ValueError."""
+    found = int(value)
+    if not 0 <= found < 1 << 64:
+        raise ValueError(f"{found} is no number of 64 bits")
+    return found
+
+
+def _seconds(value: Any) -> float:
+    found = float(value)
+    if not 0 < found < 86400:
+        raise ValueError(f"{found} is no time in seconds")
+    return found
 
 
 def _tls(data: Any) -> tuple[str, str] | None:

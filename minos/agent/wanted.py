@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from layercake.kraken.errors import LayercakeError
+from layercake.kraken.errors import LayercakeError, OperationFailed
 from minos.agent.bond.link import Link
 from minos.agent.machine import Machine
 from minos.agent.state import SessionFile
@@ -43,6 +43,20 @@ class NodeImages(Protocol):
         """Bounds the logs."""
 
 
+def check(document: Mapping[str, Any]) -> None:
+    """Raises OperationFailed if a document is not as agreed (wire reference, D)."""
+    kinds: Mapping[str, type] = {"revision": int, "images": list, "stage": list, "goal": dict, "requests": list}
+    wrong = [name for name, kind in kinds.items() if not isinstance(document.get(name) or kind(), kind)]
+    revision, requests = document.get("revision"), document.get("requests") or []
+    if wrong or type(revision) is not int or not 0 <= revision < 1 << 64 or not all(map(_is_request, requests)):
+        raise OperationFailed(f"cannot take the desired state: {', '.join(wrong) or 'its revision or a request'} is not as agreed",
+                              hint="are head and minOS of the same version?")
+
+
+def _is_request(request: object) -> bool:
+    return isinstance(request, Mapping) and type(request.get("id")) is int and type(request.get("lines", 0)) is int
+
+
 class Wanted:
     """What the head wants of this node. `interrupt` asks the mutation under way to give up."""
 
@@ -62,27 +76,29 @@ class Wanted:
         self._anew = True
 
     def take(self, document: Mapping[str, Any], first: bool = False) -> None:
-        """Takes a desired state over. `first` is the one that a session begins with: it forgives no failures."""
+        """Takes a desired state over. `first` is the one that a session begins with: it forgives no failures. Raises
+        OperationFailed; nothing has changed then."""
+        check(document)
         machine, images = self._machine, self._images
-        self.revision = int(document["revision"])
-        changed = images.want_documents(document.get("images", []))
+        self.revision = document["revision"]
+        changed = images.want_documents(document.get("images") or [])
         anew, self._anew = self._anew, False
         images.stage_documents(document.get("stage") or [], anew)
-        goal = machine.goal_of(document.get("goal", {}))
+        goal = machine.goal_of(document.get("goal") or {})
         if changed:
             self._interrupt()
         if not first and goal != machine.node.goal:
             images.clear()
         self._file.save_desired(document)
-        if document.get("goal", {}).get("run") == "SYNC" and machine.value("run") == "INIT":
+        if (document.get("goal") or {}).get("run") == "SYNC" and machine.value("run") == "INIT":
             machine.discovered({"run": "SYNC"}, "the node is wanted again")
         machine.desired(goal, changed, images.state())
-        for request in document.get("requests", []):
+        for request in document.get("requests") or []:
             self._request(request)
 
     def _request(self, request: Mapping[str, Any]) -> None:
         """One of the head's requests; each number is answered once."""
-        number, images = int(request["id"]), self._images
+        number, images = request["id"], self._images
         if number in self._answered:
             return
         self._answered.add(number)
@@ -92,7 +108,7 @@ class Wanted:
             self._machine.images_are(images.state())
             self._link.answer(number, {"ok": True})
         elif request.get("kind") == "logs":
-            name, lines = str(request.get("container", "")), max(1, min(int(request.get("lines", 200)), 10_000))
+            name, lines = str(request.get("container", "")), max(1, min(request.get("lines", 200), 10_000))
             threading.Thread(target=self._logs, args=(number, name, lines), daemon=True).start()
         else:
             self._link.answer(number, {"ok": False, "error": f"this agent does not know {str(request.get('kind'))[:40]!r}"})

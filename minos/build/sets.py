@@ -7,7 +7,6 @@ the old ones stay for the way back.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layercake import __version__
+from layercake.base.text import parse_json
 from layercake.kraken.errors import InputError, NotFound
 from minos.build.builder import BuildOptions, build
 
@@ -56,10 +56,11 @@ def load(boot: Path, name: str) -> BootSet:
     if not NAME.fullmatch(name) or not all((directory / file).is_file() for file in FILES):
         raise NotFound(f"cannot find boot set {name[:64]!r}", hint="see `layercake boot list`")
     try:
-        said = json.loads((directory / "minos.json").read_bytes())
+        found = parse_json((directory / "minos.json").read_bytes())
     except (OSError, ValueError):
-        said = {}
-    kernel, authorities = (str(said.get(word) or "") for word in ("kernel_release", "authorities"))
+        found = {}
+    said = found if isinstance(found, dict) else {}
+    kernel, authorities = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities"))
     size = sum((directory / file).stat().st_size for file in FILES)
     return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file(),
                    authorities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -10,19 +11,57 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.typedefs import Handler
 
 from layercake.api.server import Api
 from layercake.head.access.tokens import FILE_NAME
 from layercake.head.head import Head
 from layercake.moduleapi.module import Role
 
+_OF_MODULES = {"bmc"}
+"""What modules add to a node's view."""
+
+
+def not_described(answer: Any, described: Any, place: str = "") -> list[str]:
+    """The fields of an answer that its description does not have."""
+    if isinstance(answer, dict) and isinstance(described, dict):
+        return [found for key, value in answer.items() if key not in _OF_MODULES for found in (
+            not_described(value, described[key], f"{place}.{key}") if key in described else [f"{place}.{key}"])]
+    if isinstance(answer, list) and isinstance(described, list):
+        return [found for a, d in zip(answer, described, strict=True) for found in not_described(a, d, f"{place}[]")]
+    return []
+
+
+def as_described(api: Api) -> Any:
+    """Holds every answer against what the OpenAPI document says of it."""
+    routes = {(r.method, r.path): r for r in api._routes}
+
+    @web.middleware
+    async def look(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        resource = request.match_info.route.resource
+        route = routes.get((request.method, resource.canonical)) if resource is not None else None
+        if route is not None and response.status == 200 and isinstance(response, web.Response):
+            kinds = route.kinds
+            assert response.content_type in kinds, f"{route.path}: {response.content_type}"
+            if route.returns is not None and isinstance(response.body, bytes):
+                answer = json.loads(response.body)
+                found = msgspec.to_builtins(msgspec.convert(answer, route.returns))
+                assert not not_described(answer, found), f"{route.path}: {not_described(answer, found)}"
+        return response
+
+    return look
+
 
 @contextlib.asynccontextmanager
 async def served(head: Head, *, local: bool) -> AsyncIterator[Any]:
     """A client of the API: a ClientSession on the socket, or a TestClient on loopback."""
-    app: web.Application = Api(head)._app(local=local)
+    api = Api(head)
+    app: web.Application = api._app(local=local)
+    app.middlewares.append(as_described(api))
     if not local:
         async with TestClient(TestServer(app)) as client:
             yield client

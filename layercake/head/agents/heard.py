@@ -26,7 +26,8 @@ def containers(data: object) -> tuple[dict[str, Any], ...]:
     found = []
     for entry in data if isinstance(data, list) else []:
         if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in _FIELDS.items()):
-            found.append({name: entry[name][:500] if isinstance(entry[name], str) else entry[name] for name in _FIELDS})
+            shown = {name: entry.get(name) for name in _FIELDS}
+            found.append({name: value[:500] if isinstance(value, str) else value for name, value in shown.items()})
     return tuple(found[:_MAX_CONTAINERS])
 
 
@@ -49,7 +50,7 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
         port = data.get("port")
         record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
         has, mark = data.get("certificate"), data.get("authorities")
-        if isinstance(has, int) and isinstance(mark, str):
+        if isinstance(has, int) and 0 <= has < 1 << 31 and isinstance(mark, str):
             record.trust = replace(record.trust, has=has, authorities=mark[:64])
     elif kind is AGENT:
         record.boots = replace(record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import time
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from imageapi.spec.names import NAME
+from layercake.base.text import parse_json
 from layercake.head import events
 from layercake.head.access.caller import said_by
 from layercake.head.guard.facts import Order
@@ -151,7 +151,7 @@ class Nodes:
 def _ended(lines: bytes) -> str:
     """How a command ended, by the last line of its answer; never what it said."""
     try:
-        last: Any = json.loads(lines.rstrip(b"\n").rpartition(b"\n")[2])
+        last: Any = parse_json(lines.rstrip(b"\n").rpartition(b"\n")[2])
     except ValueError:
         return "cut off"
     if isinstance(last, dict) and isinstance(last.get("exit"), int):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from layercake.base.text import parse_json
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.events import EventKind, Severity
@@ -229,7 +230,7 @@ class Link:
         data = b"" if body is None else json.dumps(body).encode()
         status, answer = self._connection.request(method, path, headers, data)
         try:
-            parsed = json.loads(answer) if answer else {}
+            parsed = parse_json(answer) if answer else {}
         except ValueError:
             parsed = {}
         if status == 200:

@@ -6,8 +6,8 @@ A connection of its own for each, not the link's: it is the worker that waits fo
 from __future__ import annotations
 
 import base64
-import json
 
+from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
 from minos.agent.bond.trust import to_head
@@ -38,6 +38,6 @@ class Secrets:
         if status != 200:
             raise OperationFailed(f"cannot get secret {name}: the head answers {status}", hint="see the head's log")
         try:
-            return base64.b64decode(json.loads(answer)["key"], validate=True)
+            return base64.b64decode(parse_json(answer)["key"], validate=True)
         except (ValueError, KeyError, TypeError):
             raise OperationFailed(f"cannot get secret {name}: the head's answer holds no key") from None

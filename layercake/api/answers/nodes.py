@@ -1,0 +1,299 @@
+"""What is answered about nodes, their power and their inventory."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from layercake.api.answers.events import EventShown
+
+Values = dict[str, str]
+"""{variable: value}"""
+
+
+class Names(msgspec.Struct):
+    """The nodes that it was done to."""
+
+    nodes: list[str]
+
+
+class ImageShown(msgspec.Struct):
+    """An image of a node."""
+
+    name: str
+    digest: str
+
+
+class NodeImages(msgspec.Struct):
+    """What a node should run, and what it runs."""
+
+    wanted: list[ImageShown]
+    running: list[ImageShown]
+
+
+class Container(msgspec.Struct):
+    """A container, as its node says."""
+
+    name: str
+    digest: str
+    state: str
+    health: str
+    pid: int
+    retries: int
+    last_error: str
+    error: str
+    started_s: float | None
+    retry_in_s: float | None
+
+
+class NodeBoots(msgspec.Struct):
+    """Boot sets: of the next boot if it is not the default, of this one, of its agent, and why the agent could not be replaced."""
+
+    next: str | None
+    runs: str | None
+    agent: str | None
+    agent_error: str | None
+
+
+class Attempt(msgspec.Struct):
+    """What is done to a node now."""
+
+    mutation: str
+    attempt: int
+    seconds: float
+    deadline_s: float | None
+
+
+class NodeShown(msgspec.Struct):
+    """A node. Times in seconds. `state` and `goal` are by variable; modules show parts of their own, such as `bmc`."""
+
+    name: str
+    id: str
+    state: Values
+    goal: Values
+    wanted: str
+    in_use: bool
+    status: str
+    status_text: str
+    stopped: list[str]
+    ours: bool
+    images: NodeImages
+    containers: list[Container]
+    ip: str
+    macs: list[str]
+    firmware: str
+    groups: list[str]
+    boot_id: str | None
+    boots: NodeBoots
+    last_seen_s: float | None
+    active: Attempt | None
+    since_s: float
+    revision: int
+
+
+class NodeList(msgspec.Struct):
+    """Nodes, and the names of the variables of their state."""
+
+    nodes: list[NodeShown]
+    variables: list[str]
+
+
+class NodeWithHistory(msgspec.Struct):
+    """A node and what happened to it, oldest first."""
+
+    node: NodeShown
+    history: list[EventShown]
+
+
+class Step(msgspec.Struct):
+    """A mutation on the way to what is wanted."""
+
+    name: str
+    doc: str
+    where: str
+    timeout: float
+
+
+class ActiveStep(msgspec.Struct):
+    """The mutation under way."""
+
+    mutation: str
+    doc: str
+    where: str
+    attempt: int
+    mine: bool
+    seconds: float
+    deadline_s: float | None
+
+
+class Quarantine(msgspec.Struct):
+    """Why a node is left alone."""
+
+    mutation: str
+    reason: str
+    seconds: float
+    attempts: int
+
+
+class ExplanationShown(msgspec.Struct):
+    """Where a node is, and what stands in its way. `chain` null: there is no way."""
+
+    node: str
+    status: str
+    status_text: str
+    summary: str
+    state: Values
+    goal: Values
+    met: bool
+    chain: list[Step] | None
+    active: ActiveStep | None
+    blocked: list[str]
+    quarantine: Quarantine | None
+    attempts: dict[str, int]
+    last_error: str
+    history: list[Any]
+    unhealthy: str
+    trouble: list[EventShown]
+    boot: list[EventShown]
+
+
+class Explained(msgspec.Struct):
+    """The explanation, and the same as text."""
+
+    explanation: ExplanationShown
+    text: str
+
+
+class Text(msgspec.Struct):
+    """The end of a log."""
+
+    text: str
+
+
+# -- power
+
+
+class PowerShown(msgspec.Struct):
+    """What a BMC says; `error` says why it cannot."""
+
+    node: str
+    driver: str | None
+    address: str | None
+    power: str
+    error: str | None
+
+
+class PowerList(msgspec.Struct):
+    """What the BMCs say."""
+
+    power: list[PowerShown]
+
+
+class Accepted(msgspec.Struct):
+    """Whether it is done to a node."""
+
+    node: str
+    accepted: bool
+    why: str
+
+
+class AcceptedList(msgspec.Struct):
+    """What becomes of each node."""
+
+    nodes: list[Accepted]
+
+
+# -- the inventory
+
+
+class ChangeShown(msgspec.Struct):
+    """What changes of a node: by field what it was and what it will be."""
+
+    node: str
+    action: Literal["add", "change", "remove"]
+    fields: dict[str, tuple[Any, Any]]
+
+
+class NodePlan(msgspec.Struct):
+    """What will be done to a node: mutations, or why nothing can be."""
+
+    node: str
+    found_running: bool
+    adopt: bool | None
+    chain: list[str]
+    to: Values
+    blocked: str | None
+
+
+class ProblemShown(msgspec.Struct):
+    """Something in a file, and its place."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str
+
+
+class RollPlan(msgspec.Struct):
+    """How a roll goes; amounts are "5" or "10%"."""
+
+    batch: str | None
+    max_unavailable: str | None
+    canary: int
+    health_timeout_s: float
+    on_failure: str
+    on_stage_failure: str
+
+
+class PlannedRoll(msgspec.Struct):
+    """A roll that applying begins."""
+
+    nodes: list[str]
+    images: list[str]
+    plan: RollPlan
+
+
+class TakenBack(msgspec.Struct):
+    """Nodes whose images, brought by a roll, are taken back."""
+
+    nodes: list[str]
+    images: list[str]
+    to: list[str]
+
+
+class SentElsewhere(msgspec.Struct):
+    """A node whose secret would go to another place than before; viewers are not shown where."""
+
+    node: str
+    before: str = msgspec.field(name="from")
+    to: str
+
+
+class InventoryPlan(msgspec.Struct):
+    """What applying an inventory would do."""
+
+    changes: list[ChangeShown]
+    plans: list[NodePlan]
+    digest: str
+    warnings: list[ProblemShown]
+    secrets: list[SentElsewhere]
+    rolls: list[PlannedRoll]
+    at_once: list[str]
+    taken_back: list[TakenBack]
+
+
+class RollBegun(msgspec.Struct):
+    """A roll that has begun, and its nodes."""
+
+    id: int
+    nodes: list[str]
+
+
+class Applied(msgspec.Struct):
+    """What applying an inventory did."""
+
+    revision: int
+    changed: list[str]
+    rolls: list[RollBegun]

@@ -1,0 +1,137 @@
+"""Feeds a target with inputs, and watches: what it raises, how long it takes, whether the process grows."""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SLOWEST_S = 5.0
+"""The longest that one input may take."""
+GROWTH_MB = 48.0
+"""What a process may grow by between the first quarter of its inputs and the last; caches of the libraries are full by then."""
+PEAK_MB = 512.0
+_SETTLE = 500
+_KEPT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is fed. `take` may raise what is in `expected` and nothing else; `settle` is called now and then, for what the product
+    does by a timer."""
+
+    make: Callable[[random.Random], bytes]
+    take: Callable[[bytes], object]
+    expected: tuple[type[BaseException], ...] = ()
+    settle: Callable[[], object] = lambda: None
+
+
+Open = Callable[[Path], AbstractContextManager[Target]]
+"""Sets a target up, with a directory for its files."""
+
+
+class TooSlow(BaseException):
+    """An input took longer than SLOWEST_S."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of it. Memory in megabytes: `growth_mb` of what stays, `peak_mb` of the most that was ever in use."""
+
+    target: str
+    seed: int
+    inputs: int = 0
+    seconds: float = 0.0
+    refused: int = 0
+    unexpected: int = 0
+    slowest_ms: float = 0.0
+    growth_mb: float = 0.0
+    peak_mb: float = 0.0
+    failures: list[tuple[bytes, str]] = field(default_factory=list)
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing was found."""
+        return not self.unexpected and self.growth_mb <= GROWTH_MB and self.peak_mb <= PEAK_MB
+
+    def line(self) -> dict[str, Any]:
+        """As it is printed."""
+        found = {k: round(v, 2) if isinstance(v, float) else v for k, v in asdict(self).items() if k != "failures"}
+        return {**found, "well": self.well}
+
+
+def feed(name: str, target: Target, inputs: int, seed: int) -> Report:
+    """Feeds so many inputs, the same ones for the same seed. What failed is in the report, each place in the code once."""
+    report, chance, places = Report(name, seed), random.Random(seed), set[str]()
+    before, settled, started = _peak(), 0.0, time.monotonic()
+    with _watch():
+        for number in range(inputs):
+            data = target.make(chance)
+            begun = time.perf_counter()
+            why = _try(target, data, report)
+            report.slowest_ms = max(report.slowest_ms, 1000 * (time.perf_counter() - begun))
+            if why:
+                report.unexpected += 1
+                place = "\n".join(why.splitlines()[-3:-1])
+                if place not in places and len(places) < _KEPT:
+                    places.add(place)
+                    report.failures.append((data, why))
+            if number % _SETTLE == _SETTLE - 1:
+                target.settle()
+            if number == inputs // 4:
+                settled = _now()
+    report.inputs, report.seconds = inputs, time.monotonic() - started
+    report.growth_mb, report.peak_mb = max(0.0, _now() - settled), _peak() - before
+    return report
+
+
+def replay(target: Target, data: bytes) -> str:
+    """What one input does: the trace of what it raised that was not expected, or ""."""
+    with _watch():
+        return _try(target, data, Report("", 0))
+
+
+def _try(target: Target, data: bytes, report: Report) -> str:
+    signal.setitimer(signal.ITIMER_REAL, SLOWEST_S)
+    try:
+        target.take(data)
+    except target.expected:
+        report.refused += 1
+    except (Exception, TooSlow):  # noqa: BLE001 (that there is none is what is checked)
+        return traceback.format_exc(limit=-12)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return ""
+
+
+class _watch:
+    """Raises TooSlow in this thread when the timer that is set for each input ends."""
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, _late)
+
+    def __exit__(self, *found: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+
+def _late(number: int, frame: FrameType | None) -> None:
+    raise TooSlow(f"it takes longer than {SLOWEST_S:g} s")
+
+
+def _now() -> float:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
