@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from layercake.base.places import Pace, Places
 from layercake.node.api import Api
-from minos.agent.http.server import BadRequest, Reply, Request, Server
+from minos.agent.http.server import BadRequest, Client, Reply, Request, Server
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 from tests.support.images import Node
@@ -61,11 +63,13 @@ def target(directory: Path) -> Iterator[Target]:
         return reply if isinstance(reply.body, bytes) else Reply(b"", reply.status)
 
     server = Server.__new__(Server)
-    server._handle, server._allowed, server._known = handle, lambda credential: True, lambda certificate: True
+    server._handle, server._allowed, server._is_head = handle, lambda credential: True, lambda certificate: True
+    server._lock, server._slots = threading.Lock(), threading.BoundedSemaphore(1)
+    server._strangers, server._knocks = Places(1, 1), Pace(1.0, 1, lambda: 0.0)
 
     def take(data: bytes) -> None:
         link: Any = Link(data)
-        server._exchange(link)
+        server._exchange(Client(link, "somewhere"), link)
         assert b"HTTP/1.1 500 " not in link.sent, link.sent.decode()
 
     yield Target(mutate.data(SEEDS, WORDS), take, (OSError,))
