@@ -3,6 +3,7 @@
     DIR/index.json      {name: what it points to now and pointed to before}
     DIR/HEX.squashfs    with the file backend: the content; HEX is its blake2b-256
     DIR/signatures.json {digest: the head's signature of what it took in}, made by DIR/signing.key (manifest.py)
+    DIR/HEX.cdx.json    what a content is made of (imageapi.build.sbom), once somebody has asked
     DIR/cluster.json    with the Ceph backend: what is in the cluster (rbdstore.py)
 
 A name may be moved to other content, and nodes that run the old content keep it: a content stays as long as a name points
@@ -212,6 +213,9 @@ class ImageStore:
             if self._content is not self._files:
                 gone.update(self._content.prune(keep))
             self._save_signatures({digest: proof for digest, proof in self._signatures.items() if self.has(digest)})
+            for file in self.directory.glob("*.cdx.json"):
+                if f"blake2b:{file.name.partition('.')[0]}" not in keep:
+                    file.unlink(missing_ok=True)
         return sorted(gone)
 
     def verify(self, name: str) -> None:
@@ -232,6 +236,21 @@ class ImageStore:
     def file(self, digest: str, spare: Path) -> Path:
         """A file with a content, to be read only; a copy is made at `spare` if the backend has none. Raises LayercakeError."""
         return (self._content if self._content.attachment(digest) else self._files).file(digest, spare)
+
+    def sbom(self, digest: str) -> dict[str, Any] | None:
+        """What a content is made of, None if it was not found out yet."""
+        try:
+            found = read_json(self._sbom(digest))
+        except ValueError:  # it is made anew
+            return None
+        return dict(found) if isinstance(found, dict) else None
+
+    def keep_sbom(self, digest: str, document: Mapping[str, Any]) -> None:
+        """Keeps it beside the content, and goes with it. Raises OperationFailed."""
+        _write(self._sbom(digest), document)
+
+    def _sbom(self, digest: str) -> Path:
+        return self.directory / f"{digest.partition(':')[2]}.cdx.json"
 
     def attachment(self, digest: str, node: str = "") -> Attachment | None:
         """How a node attaches a content, None if it fetches it as a file."""

@@ -81,6 +81,7 @@ class ImageRoutes:
                   query=("a", "b")),
             Route("GET", "/v1/images/{name}/history", view, shown, "What a name points to and pointed to, newest first",
                   self._history),
+            Route("GET", "/v1/images/{name}/sbom", view, Reach.NONE, "What an image is made of, as CycloneDX 1.5", self._sbom),
             Route("POST", "/v1/images/keys", admin, Reach.RANGE, "Give nodes new keys of the image store", self._keys, KeysRequest),
             Route("DELETE", "/v1/contents/unused", operate, site, "Delete contents that no name, node or roll needs", self._prune),
         )
@@ -106,6 +107,9 @@ class ImageRoutes:
 
     async def _diff(self, request: web.Request, body: None) -> Any:
         return await while_there(request, self._ops.images.difference(request.query.get("a", ""), request.query.get("b", "")))
+
+    async def _sbom(self, request: web.Request, body: None) -> Any:
+        return await while_there(request, self._ops.images.sbom(request.match_info["name"]))
 
     async def _keys(self, request: web.Request, body: KeysRequest) -> Any:
         if body.drop_old:
