@@ -83,7 +83,7 @@ lock:
 
 sbom: install
 	@mkdir -p build
-	$(PY) -m cyclonedx_py requirements --pyproject pyproject.toml --sv 1.5 --of JSON --output-reproducible -o build/sbom.cdx.json requirements.lock
+	$(PY) -W ignore::UserWarning -m cyclonedx_py requirements --pyproject pyproject.toml --sv 1.5 --of JSON --output-reproducible -o build/sbom.cdx.json requirements.lock
 
 proto: install
 	cd layercake/moduleapi && ../../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. module.proto
