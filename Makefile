@@ -9,7 +9,7 @@ KEEP ?=
 FUZZ_INPUTS ?= 1000000
 STORE ?=
 
-.PHONY: help install fetch demo test test-fast fuzz bench docs lint proto clean
+.PHONY: help install fetch demo test test-fast fuzz bench docs lint proto lock sbom clean
 
 help:
 	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
@@ -17,6 +17,8 @@ help:
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
 	@echo "make bench          the benchmarks in tests/bench"
+	@echo "make lock [NEWER=1] what pyproject.toml needs, pinned by hash: requirements.lock, requirements-dev.lock"
+	@echo "make sbom           what Layercake itself is made of, as CycloneDX: build/sbom.cdx.json"
 	@echo "make docs           the documentation as a site: build/docs/index.html"
 
 $(VENV)/.apt: packages.txt vm-testbed/packages.txt
@@ -26,9 +28,11 @@ $(VENV)/.apt: packages.txt vm-testbed/packages.txt
 	@mkdir -p $(VENV) && touch $@
 
 # Debian's own Python: the node runs the same version, and Ceph's bindings exist for no other.
-$(VENV)/.python: pyproject.toml $(VENV)/.apt
+# Nothing is installed but what the lock file names by its hash.
+$(VENV)/.python: pyproject.toml requirements-dev.lock $(VENV)/.apt
 	@[ -x $(PY) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
-	@$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The libraries of the example module in Node.js, and the OpenID provider of the tests. Debian's npm is not wanted beside another that is
@@ -73,6 +77,18 @@ docs: install
 
 lint: install
 	$(PY) -m pytest tests/contract
+
+# Keeps the versions that are there, as long as pyproject.toml allows them; NEWER=1 takes the newest of all.
+LOCK := uv pip compile -q --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_31 $(if $(NEWER),--upgrade) pyproject.toml
+lock:
+	@[ -x $(VENV)/bin/uv ] || { python3 -m venv build/lock && build/lock/bin/pip install -q uv; }
+	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(LOCK) --extra dev -o requirements-dev.lock
+	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(LOCK) -c requirements-dev.lock -o requirements.lock
+
+sbom: install
+	@mkdir -p build
+	$(PY) -W ignore::UserWarning -m cyclonedx_py requirements --pyproject pyproject.toml --sv 1.5 --of JSON --output-reproducible -o build/sbom.cdx.json requirements.lock
 
 proto: install
 	cd layercake/moduleapi && ../../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. module.proto

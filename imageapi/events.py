@@ -34,6 +34,7 @@ DEGRADED = EventKind("image.degraded", WARNING, "The systemd of a container that
 WAITING = EventKind("image.waiting", WARNING, "An image is not started, because one that it depends on is not up.")
 FAILED = EventKind("image.error", ERROR, "An image could not be prepared, started or stopped.")
 MISMATCH = EventKind("image.digest-mismatch", ERROR, "An image's content is not what its digest or its hash tree says.")
+UNSIGNED = EventKind("image.unsigned", ERROR, "An image is not started: the head that the node has joined has not signed it.")
 RETRY = EventKind("image.retry", WARNING, "An image has failed and is tried again after a pause.")
 FATAL = EventKind("image.fatal", ERROR, "An image is given up: its attempts are used up.")
 STAGED = EventKind("image.staged", INFO, "An image that is wanted next is ready on the node.", urgent=True)
@@ -42,4 +43,4 @@ REMAINS = EventKind("image.remains", ERROR, "Something of an image could not be 
 LAZY_UNMOUNT = EventKind("image.lazy-unmount", WARNING, "A mount was busy, and goes when its last user does.")
 
 EVENTS = (CONTAINERS, PREPARED, STARTED, ADOPTED, ROLLED, STOPPED, KILLED, EXITED, HEALTHY, UNHEALTHY, DEGRADED, WAITING, FAILED,
-          MISMATCH, RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT)
+          MISMATCH, UNSIGNED, RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT)

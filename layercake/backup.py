@@ -33,7 +33,7 @@ LIMIT = 2 ** 31 - 1
 """Bytes; more AES-GCM does not take at once. Ten thousand nodes and their history are some 60 MB before they are compressed."""
 DATABASE = "layercake.db"
 FILES = (head_settings.FILE_NAME, "tokens.json", "admin.token", "images/index.json", "images/cluster.json", "images/node.key",
-         "images/node-keys.json", "images/signing.key")
+         "images/node-keys.json", "images/signing.key", "images/signatures.json")
 VARIABLE = "LAYERCAKE_PASSPHRASE"
 SHORTEST = 8
 _AUTHORITY = re.compile(r"pki/[A-Za-z0-9_-]+\.[a-z]+")

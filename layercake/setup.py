@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from imageapi.store.manifest import Signer
 from layercake.api import auth
 from layercake.head import pki
 from layercake.head import settings as head_settings
@@ -74,6 +75,7 @@ def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], 
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
     options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", kernel_package, module_names(modules))
-    made = sets.add(boot, options, say=echo)
+    signer = Signer(data_dir / "images" / "signing.key")
+    made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
     return made

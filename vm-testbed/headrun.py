@@ -18,6 +18,7 @@ from typing import Any
 from headclient import HeadClient, HeadRunError
 from vrack.rack import Rack
 
+from imageapi.store.manifest import Signer
 from layercake.setup import build_boot
 from minos.build import append_files, sets
 
@@ -101,6 +102,8 @@ class HeadRun(HeadClient):
         newest, new = sets.all_of(boot)[0], boot / ".another"
         shutil.copytree(newest.directory, new)
         append_files(newest.directory / "minos.img", files, new / "minos.img")
+        (new / sets.SIGNATURE).unlink(missing_ok=True)
+        sets.sign(new, sets.name_of(new), Signer(self.data / "images" / "signing.key").sign)
         return sets.take(boot, new).name
 
     def log(self) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from imageapi.build import rootfs
+from imageapi.build import cosign, rootfs
 from imageapi.build.box import Box
 from imageapi.build.recipe import Recipe, read
 from imageapi.build.source import Kind, Source, detect
@@ -44,7 +44,8 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 @dataclass(frozen=True, slots=True)
 class Options:
     """`systemd`, `command` and `env` go before what the source says; `build_args` are a Dockerfile's ARGs,
-    `network` lets its steps, and the fetching of its base, out to the network (box.py)."""
+    `network` lets its steps, and the fetching of its base, out to the network (box.py). `cosign_key` is a public key (PEM) by which
+    an OCI image must be signed (cosign.py)."""
 
     dockerfile: Path | None = None
     build_args: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class Options:
     command: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     network: bool = False
+    cosign_key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,9 @@ def build(path: Path, out: Path, options: Options = Options(), progress: Progres
     epoch = source_date(os.environ)
     progress("looking at the source", None)
     source = detect(path, options.dockerfile)
+    if options.cosign_key is not None and source.kind not in (Kind.LAYOUT, Kind.OCI_ARCHIVE):
+        raise InputError(f"cannot check a cosign signature of {path}: it is {source.kind.value}, and cosign signs OCI images",
+                         hint="give an OCI layout or archive; check a Dockerfile's base by itself before")
     with _scratch(out.parent) as scratch:
         tree, recipe = _unpack(source, scratch, epoch, options, progress)
         return _finish(source, tree, recipe, out, epoch, options, progress)
@@ -134,17 +139,24 @@ def _unpack(source: Source, scratch: Path, epoch: int, options: Options, progres
 
 def _layout(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> Path:
     """The source as an OCI layout with one image in it."""
-    layout = scratch / "layout"
+    layout, where, digests = scratch / "layout", str(source.path.absolute()), frozenset[str]()
+    if options.cosign_key is not None:
+        progress("checking the signature", None)
+        signed, digests = cosign.signed_layout(source.path, scratch, options.cosign_key, _environment(scratch))
+        source, where = Source(Kind.LAYOUT, source.path, source.context), str(signed)
     if source.kind is Kind.DOCKERFILE:
         made = detect(_buildah(source, scratch, epoch, options, progress))
         if made.kind is not Kind.OCI_ARCHIVE:
             raise OperationFailed(f"cannot build {source.path}: what it has made is {made.kind.value}")
-        source = made
+        source, where = made, str(made.path.absolute())
     transport = {Kind.LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive", Kind.DOCKER_ARCHIVE: "docker-archive"}[source.kind]
     progress("reading the archive", None)
     # The policy says whose signature a registry's image needs. This is a file that an administrator names.
-    run(["skopeo", "--insecure-policy", "copy", f"{transport}:{source.path.absolute()}", f"oci:{layout}:{_TAG}"],
+    same = ["--preserve-digests"] if digests else []
+    run(["skopeo", "--insecure-policy", "copy", *same, f"{transport}:{where}", f"oci:{layout}:{_TAG}"],
         f"read {source.path}", "skopeo", _environment(scratch))
+    if digests:
+        cosign.check_copy(layout, digests)
     return layout
 
 

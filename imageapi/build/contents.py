@@ -14,8 +14,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +29,8 @@ _DATA = b"# START OF DATA - DO NOT MODIFY\n#\n"
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _STATUS = "var/lib/dpkg/status"
 _CHUNK = 1 << 20
+MOST = 64 << 20
+"""Bytes of a file that is kept; a larger one is no list of packages."""
 LISTED = 5_000
 """Files of each kind of change that are listed; the others are counted."""
 
@@ -46,14 +48,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """An image's entries by path, and its Debian packages {name: version}."""
+    """An image's entries by path, its Debian packages {name: version}, and the bytes of the files that were asked for."""
 
     entries: Mapping[str, Entry]
     packages: Mapping[str, str]
+    kept: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def contents(image: Path) -> Contents:
-    """Reads an image. Raises OperationFailed."""
+def is_dpkg(path: str) -> bool:
+    """Whether a file says which Debian packages are installed."""
+    return path == _STATUS or path.startswith(f"{_STATUS}.d/")
+
+
+def contents(image: Path, keep: Callable[[str], bool] = is_dpkg) -> Contents:
+    """Reads an image, and keeps some of its files. Raises OperationFailed."""
     reader, writer = os.pipe()
     command = ["unsquashfs", "-no-progress", "-pf", f"/dev/fd/{writer}", str(image)]
     try:
@@ -66,7 +74,7 @@ def contents(image: Path) -> Contents:
         os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         try:
-            found = read(stream)
+            found = read(stream, keep)
         except (ValueError, EOFError) as error:
             process.kill()
             _, said = process.communicate()
@@ -78,7 +86,7 @@ def contents(image: Path) -> Contents:
     return found
 
 
-def read(stream: IO[bytes]) -> Contents:
+def read(stream: IO[bytes], keep: Callable[[str], bool] = is_dpkg) -> Contents:
     """Reads the list and the files behind it. Raises ValueError and EOFError for what unsquashfs does not write."""
     listing, data = bytearray(), b""
     while _DATA not in listing:
@@ -94,14 +102,15 @@ def read(stream: IO[bytes]) -> Contents:
         entries[name] = entry
         if entry.kind == "file" and entry.size:
             files.append((place, entry.size, name))
-    packages: dict[str, str] = {}
+    kept, packages = dict[str, bytes](), dict[str, str]()
     source = _Stream(data, stream)
     for place, size, name in sorted(files):
-        keep = name == _STATUS or name.startswith(f"{_STATUS}.d/")
-        digest, text = source.file(place, size, keep)
+        digest, text = source.file(place, size, keep(name) and size <= MOST)
         entries[name] = Entry("file", entries[name].mode, entries[name].owner, size, digest)
-        packages |= parse_status(text.decode("utf-8", "replace")) if keep else {}
-    return Contents(entries, packages)
+        if text:
+            kept[name] = text
+            packages |= parse_status(text.decode("utf-8", "replace")) if is_dpkg(name) else {}
+    return Contents(entries, packages, kept)
 
 
 class _Stream:

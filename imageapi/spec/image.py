@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -29,18 +30,32 @@ class ImageSpec:
     container: ContainerSpec
     attach: RbdSource | None = None
     verity: Verity | None = None
+    signature: str = field(default="", compare=False)
+    """The head's, over `manifest`, in base64; "" from a head that has not signed it."""
 
     @property
     def hex(self) -> str:
         """The digest without its algorithm: names the file."""
         return self.digest.partition(":")[2]
 
+    @property
+    def manifest(self) -> str:
+        """What the signature is of."""
+        return manifest(self.digest, self.size, self.verity.to_wire() if self.attach and self.verity else {})
+
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_image` reads."""
         return {"name": self.name, "digest": self.digest, "size": self.size, "url": self.url,
                 "container": self.container.to_wire(),
                 **({"attach": self.attach.to_wire()} if self.attach else {}),
-                **({"verity": self.verity.to_wire()} if self.verity else {})}
+                **({"verity": self.verity.to_wire()} if self.verity else {}),
+                **({"signature": self.signature} if self.signature else {})}
+
+
+def manifest(digest: str, size: int, verity: Mapping[str, Any]) -> str:
+    """What the head signs of a content, whatever it is called: the same text for the same facts. `verity` is {} for one that is
+    fetched."""
+    return json.dumps({"digest": digest, "size": size, "verity": dict(verity)}, sort_keys=True, separators=(",", ":"))
 
 
 def parse_image(data: Mapping[str, Any]) -> ImageSpec:
@@ -60,7 +75,10 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     tree = parse_verity(data["verity"]) if data.get("verity") else None
     if attach and not tree:
         raise fail("attach", "no verity", "a hash tree: what comes from a cluster is checked block by block")
-    return ImageSpec(name, digest, size, url, parse_container(data.get("container") or {}), attach, tree)
+    signature = data.get("signature", "")
+    if not isinstance(signature, str) or len(signature) > 100:
+        raise fail("signature", signature, "64 bytes in base64")
+    return ImageSpec(name, digest, size, url, parse_container(data.get("container") or {}), attach, tree, signature)
 
 
 def parse_images(data: list[Mapping[str, Any]]) -> tuple[ImageSpec, ...]:

@@ -1,20 +1,23 @@
-"""Manifests: what a content is, signed by the head that took it in (Ed25519).
+"""The key by which a head signs what it took in (Ed25519): contents (imageapi.spec.image.manifest), and boot sets.
 
 Contents in a cluster lie where others can write: a head that finds one there already uses it only if its manifest was
-signed with its own key, and says what the head itself has just measured.
+signed with its own key, and says what the head itself has just measured. Nodes check the same signature before they use one.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
@@ -47,6 +50,11 @@ class Signer:
         write_atomic(self._file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return key
 
+    @property
+    def public(self) -> str:
+        """What nodes check signatures by: the public key's 32 bytes, in base64."""
+        return base64.b64encode(self._load().public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
+
     def sign(self, text: str) -> str:
         """The signature of a text, in base64."""
         return base64.b64encode(self._load().sign(text.encode())).decode()
@@ -58,8 +66,3 @@ class Signer:
         except (InvalidSignature, ValueError):
             return False
         return True
-
-
-def manifest(digest: str, size: int, verity: Mapping[str, Any]) -> str:
-    """What is signed: the same text for the same facts."""
-    return json.dumps({"digest": digest, "size": size, "verity": dict(verity)}, sort_keys=True, separators=(",", ":"))

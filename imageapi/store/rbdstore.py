@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from imageapi.spec.attachment import RbdSource, parse_verity
+from imageapi.spec.image import manifest
 from imageapi.store.content import Attachment, check_squashfs
-from imageapi.store.manifest import Signer, manifest
+from imageapi.store.manifest import Signer
 from imageapi.store.nodekeys import NodeKeys
 from layercake.base.files import read_json, write_atomic, write_json
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable

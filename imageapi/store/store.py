@@ -2,6 +2,8 @@
 
     DIR/index.json      {name: what it points to now and pointed to before}
     DIR/HEX.squashfs    with the file backend: the content; HEX is its blake2b-256
+    DIR/signatures.json {digest: the head's signature of what it took in}, made by DIR/signing.key (manifest.py)
+    DIR/HEX.cdx.json    what a content is made of (imageapi.build.sbom), once somebody has asked
     DIR/cluster.json    with the Ceph backend: what is in the cluster (rbdstore.py)
 
 A name may be moved to other content, and nodes that run the old content keep it: a content stays as long as a name points
@@ -20,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_container
+from imageapi.spec.image import manifest
 from imageapi.spec.names import NAME
 from imageapi.store.content import Attachment, Content, FileContent
+from imageapi.store.manifest import Signer
 from imageapi.store.nodekeys import NodeKeys
 from layercake.base.files import read_json, write_json
 from layercake.base.text import describe
@@ -77,6 +81,14 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
     return parse_container(data)
 
 
+def _write(path: Path, data: Any) -> None:
+    """Raises OperationFailed; then it is as it was."""
+    try:
+        write_json(path, data, durable=True)
+    except OSError as error:
+        raise OperationFailed(f"cannot write {path}: {error.strerror}", hint="is its disk full, or read-only?") from None
+
+
 class ImageStore:
     """The store: its index in one directory, its contents there too or in `content`.
 
@@ -93,6 +105,9 @@ class ImageStore:
         self._changing = threading.Lock()  # contents; so that none is pruned between its arrival and its name's
         self._index = directory / "index.json"
         self._images = self._load()
+        self.signer = Signer(directory / "signing.key")
+        self._proofs = directory / "signatures.json"
+        self._signatures = self._load_signatures()
 
     def _load(self) -> dict[str, Image]:
         try:
@@ -100,12 +115,38 @@ class ImageStore:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"cannot read {self._index}: {error}", hint="restore it, or add the images again") from None
 
+    def _load_signatures(self) -> dict[str, str]:
+        try:
+            return {str(digest): str(signature) for digest, signature in (read_json(self._proofs) or {}).items()}
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"cannot read {self._proofs}: {error}", hint="restore it, or add the images again") from None
+
+    def _save_signatures(self, signatures: dict[str, str]) -> None:
+        """Raises OperationFailed; then they are as they were."""
+        if signatures == self._signatures:
+            return
+        _write(self._proofs, signatures)
+        self._signatures = signatures
+
+    def _manifest(self, digest: str, size: int) -> str:
+        found = self._content.attachment(digest)
+        return manifest(digest, size, found.verity if found else {})
+
+    def sign_all(self, more: Mapping[str, int]) -> None:
+        """Signs the contents that names point or pointed to, and `more` ({digest: bytes}), that nobody has signed: once, for those
+        that a head took in which did not sign yet. Raises OperationFailed."""
+        images = self.list()
+        known = {v.digest: v.size for i in images for v in i.history} | {i.digest: i.size for i in images} | dict(more)
+        made = {digest: self.signer.sign(self._manifest(digest, size)) for digest, size in known.items() if self.has(digest)}
+        self._save_signatures(made | self._signatures)
+
+    def signature(self, digest: str) -> str:
+        """The signature of a content, "" if there is none. From memory."""
+        return self._signatures.get(digest, "")
+
     def _save(self, images: dict[str, Image]) -> None:
         """The index is so, once it is on disk. Raises OperationFailed; then it is as it was."""
-        try:
-            write_json(self._index, [image.to_record() for _, image in sorted(images.items())], durable=True)
-        except OSError as error:
-            raise OperationFailed(f"cannot write {self._index}: {error.strerror}", hint="is its disk full, or read-only?") from None
+        _write(self._index, [image.to_record() for _, image in sorted(images.items())])
         self._images = images
 
     def path(self, digest: str) -> Path:
@@ -124,6 +165,7 @@ class ImageStore:
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._changing:
             digest, size = self._content.take(path)
+            self._save_signatures({**self._signatures, digest: self.signer.sign(self._manifest(digest, size))})
             return self._point(name, digest, size, spec)
 
     def _point(self, name: str, digest: str, size: int, spec: ContainerSpec) -> Image:
@@ -170,11 +212,17 @@ class ImageStore:
             gone = set(self._files.prune(keep))
             if self._content is not self._files:
                 gone.update(self._content.prune(keep))
+            self._save_signatures({digest: proof for digest, proof in self._signatures.items() if self.has(digest)})
+            for file in self.directory.glob("*.cdx.json"):
+                if f"blake2b:{file.name.partition('.')[0]}" not in keep:
+                    file.unlink(missing_ok=True)
         return sorted(gone)
 
     def verify(self, name: str) -> None:
         """Reads an image's content again. Raises OperationFailed if it is not what it was."""
         image = self.get(name)
+        if not self.signer.signed(self._manifest(image.digest, image.size), self.signature(image.digest)):
+            raise OperationFailed(f"cannot verify image {name}: this head has not signed it", hint="add it again")
         backend = self._content if self._content.attachment(image.digest) else self._files
         try:
             backend.verify(image.digest)
@@ -188,6 +236,21 @@ class ImageStore:
     def file(self, digest: str, spare: Path) -> Path:
         """A file with a content, to be read only; a copy is made at `spare` if the backend has none. Raises LayercakeError."""
         return (self._content if self._content.attachment(digest) else self._files).file(digest, spare)
+
+    def sbom(self, digest: str) -> dict[str, Any] | None:
+        """What a content is made of, None if it was not found out yet."""
+        try:
+            found = read_json(self._sbom(digest))
+        except ValueError:  # it is made anew
+            return None
+        return dict(found) if isinstance(found, dict) else None
+
+    def keep_sbom(self, digest: str, document: Mapping[str, Any]) -> None:
+        """Keeps it beside the content, and goes with it. Raises OperationFailed."""
+        _write(self._sbom(digest), document)
+
+    def _sbom(self, digest: str) -> Path:
+        return self.directory / f"{digest.partition(':')[2]}.cdx.json"
 
     def attachment(self, digest: str, node: str = "") -> Attachment | None:
         """How a node attaches a content, None if it fetches it as a file."""

@@ -8,7 +8,17 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.images import Deleted, Difference, ImageAdded, ImageHistory, ImageList, ImageRoll, KeysGiven, Nothing
+from layercake.api.answers.images import (
+    Deleted,
+    Difference,
+    ImageAdded,
+    ImageHistory,
+    ImageList,
+    ImageRoll,
+    KeysGiven,
+    Nothing,
+    Sbom,
+)
 from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.views.images import image_view
@@ -83,6 +93,8 @@ class ImageRoutes:
                   query=("a", "b"), returns=Difference),
             Route("GET", "/v1/images/{name}/history", view, shown, "What a name points to and pointed to, newest first",
                   self._history, returns=ImageHistory),
+            Route("GET", "/v1/images/{name}/sbom", view, Reach.NONE, "What an image is made of, as CycloneDX 1.5", self._sbom,
+                  returns=Sbom),
             Route("POST", "/v1/images/keys", admin, Reach.RANGE, "Give nodes new keys of the image store", self._keys, KeysRequest,
                   returns=KeysGiven),
             Route("DELETE", "/v1/contents/unused", operate, site, "Delete contents that no name, node or roll needs", self._prune,
@@ -110,6 +122,9 @@ class ImageRoutes:
 
     async def _diff(self, request: web.Request, body: None) -> Any:
         return await while_there(request, self._ops.images.difference(request.query.get("a", ""), request.query.get("b", "")))
+
+    async def _sbom(self, request: web.Request, body: None) -> Any:
+        return await while_there(request, self._ops.images.sbom(request.match_info["name"]))
 
     async def _keys(self, request: web.Request, body: KeysRequest) -> Any:
         if body.drop_old:

@@ -10,7 +10,7 @@ import click
 from layercake.cli.common.asking import at_stake, who
 from layercake.cli.common.client import quoted
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import Column, moment, size
+from layercake.cli.common.output import YELLOW, Column, Output, moment, size
 from layercake.cli.head import data_option
 from layercake.cli.rolls import one_line, plan_options, plan_request, watched
 from layercake.inventory.ranges import fold
@@ -30,7 +30,14 @@ def list_(app: App) -> Answer:
     answer = app.head.get("/v1/boot")
     rows = [[s["name"], "yes" if s["default"] else "", moment(s["built"]), s["kernel"] or "-", size(s["size"]),
              *(fold(s[users]) or "-" for users in ("boot", "run", "agents"))] for s in answer["sets"]]
-    return Answer(answer, lambda out: out.table(_LIST, rows, empty="no boot sets; `layercake boot build` makes one"))
+
+    def show(out: Output) -> None:
+        out.table(_LIST, rows, empty="no boot sets; `layercake boot build` makes one")
+        for found in answer["sets"]:
+            if found.get("trouble"):
+                out.line(f"{found['name']} is given to no node: {found['trouble']}", YELLOW)
+
+    return Answer(answer, show)
 
 
 @command(boot)

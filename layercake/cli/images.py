@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,15 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
             out.line(f"... and {answer['left_out']} files more, which the head does not list")
 
     return Answer(answer, show)
+
+
+@command(image)
+@click.argument("name")
+def sbom(app: App, name: str) -> Answer:
+    """What the image NAME is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian, Alpine and Python in it.
+    An earlier version of a name is NAME@DIGEST."""
+    answer = app.head.get(f"/v1/images/{quoted(name)}/sbom", timeout=LONG_S)
+    return Answer(answer, json.dumps(answer, indent=1))
 
 
 def _detail(kind: str, file: dict[str, Any]) -> str:

@@ -78,12 +78,14 @@ def variables(environment: tuple[str, ...]) -> dict[str, str]:
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the container. No secrets.")
 @click.option("--container", "more", type=click.Path(), help="A YAML file with more of the container: health, mounts, depends, ...")
 @click.option("--all-root", is_flag=True, help="Make all files root's: for a directory that a user has prepared.")
+@click.option("--cosign-key", type=click.Path(path_type=Path), metavar="FILE",
+              help="A public key (PEM): refuse an OCI image that cosign has not signed by it.")
 @click.option("--network", is_flag=True, help="Let a Dockerfile out to the network, for packages and registries.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False),
               help="Keep the squashfs in this file and do not add it to the store; NAME is only for the hint how to.")
 def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args: tuple[str, ...], systemd: bool | None,
           init: str | None, environment: tuple[str, ...], more: str | None, all_root: bool, network: bool,
-          output: Path | None) -> Answer:
+          cosign_key: Path | None, output: Path | None) -> Answer:
     """Build an image from SOURCE and add it to the store as NAME.
 
     SOURCE is a Dockerfile or a directory with one, an OCI archive or layout, an archive of `docker save`, a tar file of a
@@ -101,7 +103,7 @@ def build(app: App, source: Path, name: str, dockerfile: Path | None, build_args
     variables(build_args)
     container = container_file(more)
     options = Options(dockerfile, build_args, all_root, systemd, tuple(words(init) or ()), tuple(variables(environment).items()),
-                      network)
+                      network, cosign_key)
     if output is not None:
         return _answer(_build(source, output, options), name, None, output)
     app.head.get("/v1/status")  # rather than find out after a build of many minutes that there is no head

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from layercake.kraken.errors import InputError, LayercakeError
+from imageapi.store.manifest import Signer
+from layercake.kraken.errors import InputError, LayercakeError, Refused
 from minos.agent.swap import signed
 from minos.build import sets
 from minos.build.sets import BootSet
@@ -38,10 +39,13 @@ class Boots(msgspec.Struct, frozen=True):
 
 
 class BootSets:
-    """What is below boot/ in the data directory. `sign` is the signature of the head's authority, None on a head without one."""
+    """What is below boot/ in the data directory. `sign` is the signature of the head's authority, None on a head without one;
+    `signer` is the key by which sets are signed as they are built."""
 
-    def __init__(self, directory: Path, sign: Callable[[bytes], bytes | None]) -> None:
+    def __init__(self, directory: Path, sign: Callable[[bytes], bytes | None], signer: Signer) -> None:
         self.directory = directory
+        self._signer = signer
+        self._seen: dict[str, tuple[tuple[object, ...], str]] = {}
         self._sign = sign
         self._order = lru_cache(maxsize=8)(self._made)
         self.default = ""
@@ -57,22 +61,55 @@ class BootSets:
         """All sets, newest first."""
         return sets.all_of(self.directory)
 
+    def sign_all(self) -> None:
+        """Signs the sets that nobody has signed: once, for those that were built before sets were signed."""
+        for found in self.all():
+            if not (found.directory / sets.SIGNATURE).exists():
+                sets.sign(found.directory, found.name, self._signer.sign)
+
+    def look(self) -> dict[str, str]:
+        """Reads the sets again that were touched since. {set: why it is not used any more, "" if it is again}. May block."""
+        before, names = {name: why for name, (_, why) in self._seen.items()}, [s.name for s in self.all()]
+        now = {name: self._look_at(name) for name in names}
+        self._seen = {name: found for name, found in self._seen.items() if name in now}
+        return {name: why for name, why in now.items() if why != before.get(name, "")}
+
+    def _look_at(self, name: str) -> str:
+        mark, seen = sets.mark(self.directory, name), self._seen.get(name)
+        if seen is None or seen[0] != mark:
+            seen = self._seen[name] = (mark, sets.trouble(self.directory, name, self._signer.signed))
+        return seen[1]
+
+    def trouble(self, name: str) -> str:
+        """Why a set is not used, "" if it is. From memory."""
+        return self._seen.get(name, ((), ""))[1]
+
     def get(self, name: str) -> BootSet:
-        """A set by its name. Raises NotFound."""
-        return sets.load(self.directory, name)
+        """A set that can be used. Raises NotFound, and Refused for one that is not what was signed."""
+        found = sets.load(self.directory, name)
+        if why := self._look_at(name):
+            raise Refused(f"cannot use boot set {name}: {why}", hint="build it again: `layercake boot build`")
+        return found
+
+    def served(self, boots: Boots) -> str:
+        """What the boot service may give a node: `of`, or "" if that set must not be used. From memory."""
+        name = self.of(boots)
+        return "" if self.trouble(name) else name
 
     def of(self, boots: Boots) -> str:
         """The set that a node boots next, "" on a head that has none. From memory: it is asked for each node."""
         return boots.wanted or self.default
 
     def agent(self, name: str) -> bytes:
-        """The agent of a set. Raises NotFound, and InputError for a set without one."""
-        path = self.get(name).directory / sets.AGENT
+        """The agent of a set. Raises NotFound, InputError for a set without one, and Refused as `get`."""
+        path = sets.load(self.directory, name).directory / sets.AGENT
         try:
-            return path.read_bytes()
+            data = path.read_bytes()
         except OSError as error:
             raise InputError(f"cannot hand over the agent of {name}: {error.strerror}",
                              hint="build a new set: `layercake boot build`") from None
+        self.get(name)  # after it was read: what was read is what was signed
+        return data
 
     def order(self, boots: Boots) -> dict[str, Any] | None:
         """What a node is told of the agent that it shall have (minos.agent.swap); None if it has the one that is wanted, or none

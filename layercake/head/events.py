@@ -46,6 +46,9 @@ BOOT_ROLL = EventKind("node.boot-set", _I, "The node is started anew with anothe
 BOOT_ROLL_BACK = EventKind("node.boot-set-back", _W, "A roll takes the node back to the boot set from before.")
 AGENT_ROLL = EventKind("node.agent-set", _I, "The node's agent is replaced in place; its images go on.")
 BOOT_DEFAULT = EventKind("node.boot-default", _I, "A person chose what nodes boot that no roll took elsewhere.")
+BOOT_SET_REFUSED = EventKind("boot-set.refused", _E, "A boot set is not what was signed when it was built: no node is given it.",
+                             security=True)
+BOOT_SET_WELL = EventKind("boot-set.well", _I, "A boot set that was refused is what was signed again.")
 
 NODE_JOINED = EventKind("node.joined", _I, "The node's agent has joined with the token of this boot.")
 JOIN_REFUSED = EventKind("join.refused", _W,
@@ -108,7 +111,8 @@ SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
 EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
-    BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, FROZEN, THAWED, MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
+    BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, BOOT_SET_REFUSED, BOOT_SET_WELL, FROZEN, THAWED,
+    MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, JOIN_DISPUTED, SESSION_STALE,
     REPEATED, NODE_REVOKED, AUTHORITY_ROTATING, AUTHORITY_ROTATED, NODE_EVENT, NODE_FLOODS,
     NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_EXPOSED,

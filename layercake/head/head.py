@@ -63,6 +63,8 @@ GARBAGE = (10_000, 20, 100)
 """When Python looks for garbage. Records live long and hold no cycles; a search through those of ten thousand nodes is felt."""
 THREAD_S = 0.0005
 """How long the database's thread may hold the interpreter while the loop has something to do; Python's own 5 ms are felt."""
+SIGNING = "signing/begun"
+"""The document that says: from here on images and boot sets are signed as they are taken in, and only then."""
 REFRESH = "power.refresh"
 """The call by which the power of a node that fell silent is read."""
 
@@ -85,9 +87,9 @@ class Head:
         self.joining = Joining(self.store, self.clock, lambda record: self.sync.end(record), self._barred)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         self.authority = Authority(data_dir / "pki")
-        self.boots = BootSets(data_dir / "boot", self.authority.sign)
+        self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
         self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
-        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.of(record.boots), self.vault)
+        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.served(record.boots), self.vault)
         self.hands = Hands(self._dispatcher, self.teller, self.joining)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)
@@ -123,7 +125,8 @@ class Head:
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
-        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self.rolls.run())]
+        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self._boot_sets(),
+                                                                  self.rolls.run())]
         if image_settings(self.settings).store != "file":
             self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
         slurm = self.settings.slurm
@@ -137,6 +140,24 @@ class Head:
     def _draining(self) -> list[Roll]:
         """The rolls that Slurm's nodes are drained for: an agent is replaced while jobs run."""
         return [roll for roll in self.rolls.all() if roll.kind is not Kind.AGENT]
+
+    async def _boot_sets(self) -> None:
+        """A loop of its own: a set is some 50 MB, and read again only when it was touched."""
+        while True:
+            await asyncio.sleep(SCAN_S)
+            try:
+                self.boots_touched(await asyncio.to_thread(self.boots.look))
+            except OSError as error:
+                log.error("cannot look at the boot sets: %s", error)
+
+    def boots_touched(self, changed: Mapping[str, str]) -> None:
+        """Tells of boot sets that are not used any more, or again (BootSets.look), and gives none to a node that is not."""
+        for name, why in changed.items():
+            kind, text = (events.BOOT_SET_REFUSED, why) if why else (events.BOOT_SET_WELL, "it is what was signed")
+            self.store.event(None, kind, f"boot set {name}: {text}", data={"set": name})
+            for record in self.store:
+                if self.boots.of(record.boots) == name:
+                    self.teller.changed(record)
 
     async def _check_images(self) -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no store."""
@@ -174,6 +195,11 @@ class Head:
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
         self.boots.load(self.database.documents("boot/").get(boots.DOCUMENT, b"").decode())
+        if not self.database.documents(SIGNING):  # what was taken in before anything was signed; nothing is later
+            self.images.sign_all({i.digest: i.size for r in self.store for i in (*r.wanted, *r.stage)})
+            self.boots.sign_all()
+            self.store.documents[SIGNING] = lambda: b"1"
+        self.boots_touched(self.boots.look())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
         self.guard.load(self.database.documents("guard/"), grace)

@@ -81,8 +81,8 @@ def handlers(images: ImageSet, run: Path, tell_all: Callable[[], None]) -> dict[
 def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0) -> Agent:
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. Raises LayercakeError."""
     run = early.config.run
-    images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config), changed=early.look,
-                      busy=lambda: is_busy(run))
+    images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
+                      key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run))
     worker = Worker(handlers(images, run, early.link.drain), early.inbox.put)
     return Agent(early, images, worker, LateApi(early, images, api_port), clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                  clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

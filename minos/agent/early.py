@@ -60,6 +60,7 @@ class Early:
         self.inbox = Inbox()
         self.file = SessionFile(config.run)
         self.session = self.file.load(config)
+        self.image_key = self.session.image_key if self.session else b""
         self.link = Link(config, self.session, self._take, now=wall, jitter=jitter)
 
     def event(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
@@ -76,4 +77,5 @@ class Early:
         """A session is written down at once: the token is used up, and whatever happens to this process, the next can go on."""
         if isinstance(message, Joined | Renewed):
             self.file.save(self.config, message.session)
+            self.image_key = message.session.image_key
         self.inbox.put(message)

@@ -68,6 +68,8 @@ class Session:
     """The number of the node's certificate in this session."""
     mutual: bool = False
     """Whether head and node each show the other a certificate. An older head does not."""
+    image_key: bytes = b""
+    """The public key (Ed25519) by which images are signed, for the whole session; b"" from an older head."""
 
     def __repr__(self) -> str:
         return f"Session({self.number})"
@@ -93,7 +95,8 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
                        Layout.from_wire(answer["layout"]), _seconds(answer["hello_s"]), _seconds(answer["dead_s"]),
                        parse_endpoint(answer["sync"]), _tls(answer.get("tls")),
                        tuple(Mutation.from_wire(m) for m in answer["mutations"]), dict(answer["traits"]),
-                       _number(answer.get("certificate", 1)), answer.get("mutual") is True)
+                       _number(answer.get("certificate", 1)), answer.get("mutual") is True,
+                       base64.b64decode(answer.get("image_key", ""), validate=True))
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise OperationFailed(f"cannot join: the head's answer is not as agreed: {error!r}",
                               hint="are head and minOS of the same version?") from None
@@ -138,7 +141,8 @@ class SessionFile:
             "hello_s": session.hello_s, "dead_s": session.dead_s, "sync": f"{session.sync[0]}:{session.sync[1]}",
             "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]},
             "mutations": [m.to_wire() for m in session.mutations], "traits": session.traits,
-            "certificate": session.certificate, "mutual": session.mutual})
+            "certificate": session.certificate, "mutual": session.mutual,
+            "image_key": base64.b64encode(session.image_key).decode()})
 
     def load(self, config: Config) -> Session | None:
         """The session of an earlier agent of this node, this boot and this token; None if there is none. Raises OperationFailed."""

@@ -8,7 +8,6 @@ once: one that was given up is not tried again until a person asks again.
 from __future__ import annotations
 
 import base64
-import ctypes
 import hashlib
 import os
 import signal
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.files import write_atomic
+from layercake.base.signatures import by_certificate
 from layercake.base.text import whole_number
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
@@ -41,38 +41,9 @@ def signed(name: str, digest: str, size: int) -> bytes:
     return f"layercake agent\n{name}\n{digest}\n{size}\n".encode()
 
 
-def _libcrypto() -> ctypes.CDLL:
-    """The library that Python's own TLS has loaded, whatever its version is called."""
-    import ssl  # noqa: F401  it loads it
-
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if "libcrypto" in line.rpartition("/")[2]:
-            return ctypes.CDLL(line[line.index("/"):])
-    raise OperationFailed("cannot check a signature: there is no libcrypto in this process")
-
-
 def verify(authority: Path, data: bytes, signature: bytes) -> None:
-    """Raises Refused if none of the authorities' certificates (PEM) proves the signature, ECDSA or RSA over SHA-256, of the data.
-
-    OpenSSL does the work: Python's ssl module has it, and does not show it (EVP_DigestVerify(3)).
-    """
-    crypto, pem = _libcrypto(), authority.read_bytes()
-    for name in ("BIO_new_mem_buf", "PEM_read_bio_X509", "X509_get_pubkey", "EVP_MD_CTX_new", "EVP_sha256"):
-        getattr(crypto, name).restype = ctypes.c_void_p
-    pointer = ctypes.c_void_p
-    bio, good = pointer(crypto.BIO_new_mem_buf(pem, len(pem))), False
-    try:
-        while not good and (certificate := pointer(crypto.PEM_read_bio_X509(bio, None, None, None))):
-            key, context = pointer(crypto.X509_get_pubkey(certificate)), pointer(crypto.EVP_MD_CTX_new())
-            good = bool(key) and bool(context) and crypto.EVP_DigestVerifyInit(
-                context, None, pointer(crypto.EVP_sha256()), None, key) == 1 and crypto.EVP_DigestVerify(
-                context, signature, ctypes.c_size_t(len(signature)), data, ctypes.c_size_t(len(data))) == 1
-            crypto.EVP_MD_CTX_free(context)
-            crypto.EVP_PKEY_free(key)
-            crypto.X509_free(certificate)
-    finally:
-        crypto.BIO_free(bio)
-    if not good:
+    """Raises Refused if none of the authorities' certificates (PEM) proves the signature of the data."""
+    if not by_certificate(authority.read_bytes(), data, signature):
         raise Refused("it is not signed by the head's authority")
 
 

@@ -1,12 +1,14 @@
 """Boot sets: a kernel, the minOS and the agent that belong together, in a directory of their own below boot/.
 
 A set never changes: another content is another set. So what a node boots is of one piece, also while a new set is being built, and
-the old ones stay for the way back.
+the old ones stay for the way back. Its file `signature` says what its files are, signed by the head on which it was built: a set
+of which that is not so any more is neither booted nor handed over.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layercake import __version__
+from layercake.base.files import write_json
 from layercake.base.text import parse_json
 from layercake.kraken.errors import InputError, NotFound
 from minos.build.builder import BuildOptions, build
@@ -24,6 +27,11 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
 _MORE = (AGENT, "minos.json")
+SIGNATURE = "signature"
+
+Sign = Callable[[str], str]
+Signed = Callable[[str, str], bool]
+"""Make the signature of a text, and tell whether a text has this signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,57 @@ def name_of(directory: Path) -> str:
             with (directory / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
     return f"{__version__}-{digest.hexdigest()}"
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    """{file: hex of its BLAKE2b-256} of the files of a set. Raises OSError."""
+    found = {}
+    for name in (*FILES, *_MORE):
+        if (directory / name).is_file():
+            with (directory / name).open("rb") as file:
+                found[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+    return found
+
+
+def sign(directory: Path, name: str, make: Sign) -> None:
+    """Writes down, signed, what the files of a set are."""
+    text = json.dumps({"set": name, "files": _digests(directory)}, sort_keys=True, separators=(",", ":"))
+    write_json(directory / SIGNATURE, {"manifest": text, "signature": make(text)}, mode=0o644)
+
+
+def trouble(boot: Path, name: str, signed: Signed) -> str:
+    """Why a set must not be used, "" if its files are what was signed. Reads all of it."""
+    directory = boot / name
+    try:
+        said = parse_json((directory / SIGNATURE).read_bytes())
+        text, signature = str(said["manifest"]), str(said["signature"])
+    except FileNotFoundError:
+        return "it is not signed"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its signature cannot be read: {error!r}"
+    if not signed(text, signature):
+        return "it is not signed by this head"
+    try:
+        told, found = json.loads(text), _digests(directory)
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    if told["set"] != name:
+        return f"its signature is that of {str(told['set'])[:64]}"
+    other = sorted(file for file in {*told["files"], *found} if told["files"].get(file) != found.get(file))
+    return f"{', '.join(other)} was changed since it was signed" if other else ""
+
+
+def mark(boot: Path, name: str) -> tuple[object, ...]:
+    """Differs when a file of a set was touched in any way since."""
+    found: list[object] = []
+    for file in (*FILES, *_MORE, SIGNATURE):
+        try:
+            seen = (boot / name / file).stat()
+        except OSError as error:
+            found.append(error.errno)
+        else:
+            found += (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    return tuple(found)
 
 
 def load(boot: Path, name: str) -> BootSet:
@@ -75,13 +134,17 @@ def all_of(boot: Path) -> list[BootSet]:
     return sorted(found, key=lambda s: (-s.at, s.name))
 
 
-def add(boot: Path, options: BuildOptions, say: Callable[[str], None]) -> BootSet:
-    """Builds a set below boot/; one that is there already stays. Raises LayercakeError."""
+def add(boot: Path, options: BuildOptions, say: Callable[[str], None], make: Sign, signed: Signed) -> BootSet:
+    """Builds a set below boot/, and signs it; one that is there already stays, if nobody has touched it. Raises LayercakeError."""
     boot.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=boot))
     try:
         build(replace(options, out=new), say=say)
         new.chmod(0o755)
+        name = name_of(new)
+        sign(new, name, make)
+        if (boot / name).exists() and trouble(boot, name, signed):
+            shutil.rmtree(boot / name)
         return take(boot, new)
     finally:
         shutil.rmtree(new, ignore_errors=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from imageapi.store.manifest import Signer
 from layercake.head.boots import Boots, BootSets
-from layercake.kraken.errors import InputError, NotFound
-from minos.build import sets
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+from minos.build import BuildOptions, sets
 
 
 def fill(directory: Path, content: str, *, agent: bool = True) -> Path:
@@ -19,7 +21,13 @@ def fill(directory: Path, content: str, *, agent: bool = True) -> Path:
 
 
 def known(boot: Path) -> BootSets:
-    return BootSets(boot, lambda data: b"signed " + data)
+    return BootSets(boot, lambda data: b"signed " + data, Signer(boot.parent / "signing.key"))
+
+
+def signed(boot: Path, directory: Path) -> str:
+    """Makes a set of a directory, signed as `add` does; its name."""
+    sets.sign(directory, sets.name_of(directory), Signer(boot.parent / "signing.key").sign)
+    return sets.take(boot, directory).name
 
 
 def test_what_an_older_layercake_built_becomes_a_set_and_the_default(tmp_path: Path) -> None:
@@ -56,7 +64,7 @@ def test_hostile_names_name_nothing(tmp_path: Path, name: str) -> None:
 
 
 def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
-    name = sets.take(tmp_path, fill(tmp_path / ".a", "x")).name
+    name = signed(tmp_path, fill(tmp_path / ".a", "x"))
     head = known(tmp_path)
     head.load("")
     assert head.order(Boots(runs="old", agent_runs="old")) is None, "nothing is wanted"
@@ -68,3 +76,65 @@ def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
     bare = sets.take(tmp_path, fill(tmp_path / ".b", "bare", agent=False)).name
     with pytest.raises(InputError, match="cannot hand over the agent"):
         head.agent(bare)
+
+
+@pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "agent.zip", "minos.json", "signature"])
+@pytest.mark.parametrize("how", ["changed", "grown", "gone", "same size and time"])
+def test_a_set_that_somebody_has_changed_is_given_to_no_node(tmp_path: Path, file: str, how: str) -> None:
+    """The attack: who can write below boot/ puts a kernel, a minOS or an agent of his own there. Before, nodes booted it, and the
+    head signed the agent with its own authority and handed it over."""
+    fill(tmp_path / ".a", "x")
+    (tmp_path / ".a" / "minos.json").write_text('{"kernel_release": "6.1"}')
+    name, head = signed(tmp_path, tmp_path / ".a"), known(tmp_path)
+    head.load("")
+    assert head.look() == {} and head.served(Boots()) == name and head.get(name).name == name
+    target, before = tmp_path / name / file, (tmp_path / name / file).stat()
+    if how == "changed":
+        target.write_text("{}")
+    elif how == "grown":
+        target.write_bytes(target.read_bytes() + b"x")
+    elif how == "gone":
+        target.unlink()
+    else:
+        target.write_bytes(target.read_bytes()[::-1])
+        os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(LayercakeError):
+        head.get(name)
+    with pytest.raises(LayercakeError):
+        head.agent(name)
+    assert head.order(Boots(runs="old", agent_runs="old", agent=name, ask=3)) is None
+    if how == "gone" and file in sets.FILES:
+        return  # it is no set any more
+    assert head.trouble(name) and head.served(Boots()) == ""
+
+
+def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot, ours = tmp_path / "boot", Signer(tmp_path / "signing.key")
+    monkeypatch.setattr(sets, "build", lambda options, say: fill(options.out, "x"))
+    options = BuildOptions(boot, tmp_path / "cache", tmp_path / "ca.pem")
+    theirs = sets.add(boot, options, print, Signer(tmp_path / "theirs").sign, lambda text, signature: True)
+    head = known(boot)
+    head.load("")
+    assert head.look() == {theirs.name: "it is not signed by this head"} and head.look() == {}
+    with pytest.raises(Refused, match="not signed by this head"):
+        head.get(theirs.name)
+    assert sets.add(boot, options, print, ours.sign, ours.signed).name == theirs.name
+    assert head.look() == {theirs.name: ""} and head.served(Boots()) == theirs.name
+    inode = (theirs.directory / "vmlinuz").stat().st_ino
+    sets.add(boot, options, print, ours.sign, ours.signed)
+    assert (theirs.directory / "vmlinuz").stat().st_ino == inode, "one that is well stays"
+    (boot / theirs.name).rename(boot / "0.2.0-00000000")
+    with pytest.raises(Refused, match="its signature is that of"):
+        head.get("0.2.0-00000000")
+
+
+def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: Path) -> None:
+    old = sets.take(tmp_path, fill(tmp_path / ".a", "x")).name
+    head = known(tmp_path)
+    head.load("")
+    head.sign_all()
+    assert head.look() == {} and head.get(old).name == old
+    (tmp_path / old / "vmlinuz").write_text("changed")
+    head.sign_all()
+    assert "vmlinuz was changed" in head.look()[old], "what is signed is not signed anew"

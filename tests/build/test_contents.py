@@ -74,7 +74,7 @@ def test_names_come_through_whole(tmp_path: Path) -> None:
     assert found.entries["etc/back\\slash\nand line"].size == 3_000_000
     assert found.packages == {"bash": "1", "libc6": "2.36"}
     assert difference(found, found) == {"packages": {"added": [], "removed": [], "changed": []},
-                                        "files": {"added": [], "removed": [], "changed": []}}
+                                        "files": {"added": [], "removed": [], "changed": []}, "left_out": 0}
 
 
 def test_what_is_no_image_is_an_error(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient
 
+from imageapi.spec.image import parse_images
+from layercake.base.signatures import by_key
+from layercake.head.state.store import WantedImage
 from layercake.kraken.planner import Planner
 from layercake.kraken.wire import bearer, node_text
-from minos.agent.state import parse_join
+from minos.agent.state import Config, SessionFile, parse_join
 from tests.support.world import World
 
 BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
@@ -39,6 +43,24 @@ async def test_a_node_gets_the_table_that_its_head_plans_by(world: World, client
     assert session.mutations == planner.mutations and session.traits == planner.traits
     assert {m.name: m.doc for m in session.mutations} == {m.name: m.doc for m in planner.mutations}
     assert Planner(session.mutations, session.layout.variables, session.traits).graph.fingerprint() == planner.graph.fingerprint()
+
+
+async def test_a_node_gets_the_key_by_which_its_images_are_signed_and_keeps_it(
+        world: World, client: TestClient[Any, Any], tmp_path: Path) -> None:
+    """The way from the head to the node, by TLS: the key with the join, for the session, the signatures with the documents."""
+    (tmp_path / "app.squashfs").write_bytes(b"hsqs" + bytes(5000))
+    image = world.head.images.add(tmp_path / "app.squashfs", "app", {})
+    world.node("n0").wanted = (WantedImage("app", image.digest, image.size, {}),)
+    token = world.head.joining.open(world.node("n0"), 60)
+    answer = await (await client.post("/node/v1/join", json=claim(world, token))).json()
+    session = parse_join({**answer, "sync": "127.0.0.1:1"})
+    spec = parse_images(answer["desired"]["images"])[0]
+    assert by_key(session.image_key, spec.manifest, spec.signature)
+    config = Config("n0", "n0", "", "http://h", "h:1", token, tmp_path / "ca.pem", tmp_path, BOOT, "1")
+    SessionFile(tmp_path).save(config, session)
+    found = SessionFile(tmp_path).load(config)
+    assert found is not None and found.image_key == session.image_key
+    assert parse_join({key: value for key, value in answer.items() if key != "image_key"} | {"sync": "h:1"}).image_key == b""
 
 
 async def test_a_join_whose_answer_was_lost_is_answered_again(world: World, client: TestClient[Any, Any]) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
 from layercake.head.state.store import Session
+from layercake.head.views.boots import boots_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import NotFound, Refused
 from tests.support.rollnodes import Agent, Site, a_site
@@ -84,6 +85,25 @@ def runs(site: Site) -> dict[str, str]:
 
 async def begin(site: Site, text: str, name: str = "new", agent_only: bool = False, **ask: Any) -> Roll:
     return await site.world.ops.boots.roll(text, Ask(name, by="ann", **{"health_s": 2.0, **ask}), agent_only=agent_only)
+
+
+async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: Site) -> None:
+    head = site.world.head
+    kernel = site.world.directory / "boot" / "old" / "vmlinuz"
+    before = kernel.read_bytes()
+    kernel.write_bytes(b"a stranger's kernel")
+    head.boots_touched(head.boots.look())
+    assert head.store.alarms[-1].kind == "boot-set.refused" and "vmlinuz was changed" in head.store.alarms[-1].text
+    shown = {s["name"]: s["trouble"] for s in boots_view(site.world.ops.boots.all())}
+    assert shown == {"old": "vmlinuz was changed since it was signed", "new": None}
+    assert {head.boots.served(r.boots) for r in head.store} == {""}, "it was the default: no node is given it"
+    with pytest.raises(Refused, match="vmlinuz was changed"):
+        await begin(site, "n0", "old")
+    with pytest.raises(Refused, match="vmlinuz was changed"):
+        await site.world.ops.boots.choose("old", "ann")
+    kernel.write_bytes(before)
+    head.boots_touched(head.boots.look())
+    assert {head.boots.served(r.boots) for r in head.store} == {"old"}
 
 
 async def test_nodes_are_started_anew_in_batches_and_their_images_come_back(site: Site) -> None:

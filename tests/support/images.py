@@ -50,9 +50,11 @@ class Node:
         self.skew = 0.0
         self.cgroup = f"test-{os.getpid()}"
         self.open_url: Fetch = open_file
+        self.key = b""
         self.changed: Callable[[], object] = lambda: None
         self.images = ImageSet(run, Runtime(run, parent=self.cgroup), lambda url, offset: self.open_url(url, offset), self.event,
-                               clock=self.clock, changed=self.look, busy=(run / "busy").exists, overlay_size="16m")
+                               key=lambda: self.key, clock=self.clock, changed=self.look, busy=(run / "busy").exists,
+                               overlay_size="16m")
 
     def clock(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self.skew

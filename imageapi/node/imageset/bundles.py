@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
+from imageapi.events import FAILED, LAZY_UNMOUNT, MISMATCH, REMAINS, UNSIGNED, EventSink
 from imageapi.node import idmap, mount, tree
 from imageapi.node.attach.fetch import DigestMismatch
 from imageapi.node.container import oci
 from imageapi.node.container.process import Process
 from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset.layers import NotSigned
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
 from imageapi.node.interrupt import Interrupt, Interrupted
@@ -34,7 +35,7 @@ class AttemptFailed(LayercakeError):
         super().__init__(error.message, hint=error.hint)
         self.image = image
         self.cause = cause
-        self.mismatch = isinstance(error, DigestMismatch)
+        self.kind = UNSIGNED if isinstance(error, NotSigned) else MISMATCH if isinstance(error, DigestMismatch) else FAILED
 
 
 class Bundles:

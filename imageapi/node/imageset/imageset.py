@@ -21,7 +21,7 @@ from imageapi.node.container.execute import Place
 from imageapi.node.container.process import NO_PROCESS, Process, alive
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles
-from imageapi.node.imageset.layers import Layers
+from imageapi.node.imageset.layers import Key, Layers, no_key
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
 from imageapi.node.imageset.reporter import Reporter
@@ -44,17 +44,18 @@ def _nothing() -> None:
 class ImageSet:
     """The image set below RUN, and what else the head asks this node for: `objects` and `containers`.
 
-    `open_url` opens an image's address, `secret` gets a key from the head; `busy` says whether work is under way that must not
+    `open_url` opens an image's address, `secret` gets a key from the head, `key` is what images
+    must be signed by; `busy` says whether work is under way that must not
     be interrupted; `changed` is called, from any thread, when the state may be another and nobody else would look.
     """
 
     def __init__(self, run: Path, runtime: Runtime, open_url: Fetch, event: EventSink, *, secret: Secret = no_secret,
-                 clock: Callable[[], float] = boottime, changed: Callable[[], None] = _nothing,
+                 key: Key = no_key, clock: Callable[[], float] = boottime, changed: Callable[[], None] = _nothing,
                  busy: Callable[[], bool] = lambda: False, overlay_size: str = "50%") -> None:
         self.runtime = runtime
         self.objects = Objects(run, Attachments(run, open_url, secret), event)
         self.containers = Containers(run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects)
-        records, layers = Records(run), Layers(run, open_url, secret)
+        records, layers = Records(run), Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
         self._stock = Stock(layers, self.table, event)

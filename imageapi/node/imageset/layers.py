@@ -8,7 +8,7 @@ RUN/layers/HEX              an image's squashfs, mounted once however many insta
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from imageapi.node import mount
@@ -19,13 +19,27 @@ from imageapi.node.attach.rbd import Secret
 from imageapi.node.interrupt import Interrupt
 from imageapi.spec.attachment import RbdSource, Verity
 from imageapi.spec.image import ImageSpec
+from layercake.base.signatures import by_key
 from layercake.kraken.errors import OperationFailed
+
+Key = Callable[[], bytes]
+"""Gives the public key by which images are signed (Ed25519), b"" from a head that signs none."""
+
+
+def no_key() -> bytes:
+    """Of a head that signs no images."""
+    return b""
+
+
+class NotSigned(DigestMismatch):
+    """The head that this node has joined has not signed the content."""
 
 
 class Layers:
     """Brings contents onto the node and takes them away again, each step such that it can be repeated."""
 
-    def __init__(self, run: Path, open_url: Fetch, secret: Secret) -> None:
+    def __init__(self, run: Path, open_url: Fetch, secret: Secret, key: Key = no_key) -> None:
+        self._key = key
         self._open_url = open_url
         self._blobs, self._layers = run / "blobs", run / "layers"
         for directory in (self._blobs, self._layers):
@@ -33,7 +47,13 @@ class Layers:
         self._blocks = Blocks(run, secret)
 
     def layer(self, spec: ImageSpec, interrupted: Interrupt) -> Path:
-        """The mounted squashfs of an image; attached from its cluster, or fetched, if it is not there. Raises LayercakeError."""
+        """The mounted squashfs of an image; attached from its cluster, or fetched, if it is not there.
+
+        Raises NotSigned before anything of it is touched, LayercakeError, Interrupted.
+        """
+        if (key := self._key()) and not by_key(key, spec.manifest, spec.signature):
+            raise NotSigned(f"cannot use image {spec.name}: its signature is {'wrong' if spec.signature else 'missing'}",
+                            hint="add it again on the head; if it is new, see who has changed the store")
         layer = self._layers / spec.hex
         if mount.is_mounted(layer):
             return layer

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from imageapi.events import FAILED, MISMATCH, PREPARED, ROLLED, STOPPED, WAITING
+from imageapi.events import PREPARED, ROLLED, STOPPED, WAITING
 from imageapi.node.imageset.bundles import AttemptFailed, Bundles
 from imageapi.node.imageset.plan import Instance, Phase, difference, successors
 from imageapi.node.imageset.reporter import Reporter
@@ -73,7 +73,7 @@ class Roll:
             except Waiting as error:
                 self._reporter.event(WAITING, str(error))
             except AttemptFailed as error:
-                self._reporter.event(MISMATCH if error.mismatch else FAILED, str(error), image=error.image)
+                self._reporter.event(error.kind, str(error), image=error.image)
                 if self._table.wanted == wanted:
                     self._reporter.failed(error.image, self._table.fail(error.image, error.cause, str(error)))
             finally:

@@ -53,6 +53,17 @@ class KeysGiven(msgspec.Struct):
     dropped: list[str]
 
 
+class Sbom(msgspec.Struct):
+    """What an image is made of: a CycloneDX 1.5 document, whose own schema says more."""
+
+    format: str = msgspec.field(name="bomFormat")
+    spec: str = msgspec.field(name="specVersion")
+    number: str = msgspec.field(name="serialNumber")
+    version: int
+    metadata: dict[str, Any]
+    components: list[dict[str, Any]]
+
+
 class ImageRoll(msgspec.Struct):
     """The nodes that shall have the image, and the rolls that bring it, none if it is done at once."""
 

@@ -30,23 +30,25 @@ def no_attachment(digest: str, node: str) -> Attachment | None:
 def desired(
     record: Record, address: Address, requests: Mapping[int, dict[str, Any]],
     attachment: Callable[[str, str], Attachment | None] = no_attachment, agent: Mapping[str, Any] | None = None,
-    trust: Mapping[str, Any] | None = None,
+    trust: Mapping[str, Any] | None = None, signature: Callable[[str], str] = lambda digest: "",
 ) -> dict[str, Any]:
     """The document D of the wire reference: everything that a node needs to know to act."""
     return {
         "revision": record.cfg_revision, "goal": record.goal_values,
-        "images": [_image(i, address(i.digest, record.node.id), attachment(i.digest, record.name)) for i in record.wanted],
-        "stage": [_image(i, address(i.digest, record.node.id), attachment(i.digest, record.name)) for i in record.stage],
+        **{part: [_image(i, address(i.digest, record.node.id), attachment(i.digest, record.name), signature(i.digest))
+                  for i in images] for part, images in (("images", record.wanted), ("stage", record.stage))},
         "requests": [{"id": number, **request} for number, request in requests.items()],
         **({} if agent is None else {"agent": agent}), **({} if trust is None else {"trust": trust}),
     }
 
 
-def _image(image: WantedImage, url: str, attachment: Attachment | None) -> dict[str, Any]:
+def _image(image: WantedImage, url: str, attachment: Attachment | None, signature: str) -> dict[str, Any]:
     document = {
         "name": image.name, "digest": image.digest, "size": image.size, "container": image.container,
         "url": url,
     }
     if attachment is not None:
         document |= {"attach": attachment.attach, "verity": attachment.verity}
+    if signature:
+        document["signature"] = signature
     return document

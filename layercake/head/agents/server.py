@@ -138,12 +138,13 @@ class NodeApi:
             "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
             "tls": self._authority.issue(record.node.id, session.number), "certificate": 1, "mutual": session.mutual,
             "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
+            "image_key": self._images.signer.public,
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
         return desired(record, self._address, self._requests.get(record.node.id, {}), self._images.attachment,
                        self._boots.order(record.boots),
-                       {"authorities": self._authority.mark, "certificate": record.trust.certificate})
+                       {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature)
 
     def _authenticate(self, request: web.Request) -> Record:
         header = request.headers.get("Authorization", "")

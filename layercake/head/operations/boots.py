@@ -27,10 +27,11 @@ its agent."""
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A boot set, and the names of the nodes that boot it next, run it, and have its agent."""
+    """A boot set, why it is not used ("" if it is), and the names of the nodes that boot it next, run it, and have its agent."""
 
     found: BootSet
     default: bool
+    trouble: str
     boot: list[str]
     run: list[str]
     agents: list[str]
@@ -48,7 +49,8 @@ class BootSets:
         of = [(r.name, known.of(r.boots), r.boots) for r in self._store]
         for found in known.all():
             uses.append(Use(
-                found, found.name == known.default, sorted(n for n, wanted, _ in of if wanted == found.name),
+                found, found.name == known.default, known.trouble(found.name),
+                sorted(n for n, wanted, _ in of if wanted == found.name),
                 sorted(n for n, _, b in of if b.runs == found.name), sorted(n for n, _, b in of if b.agent_runs == found.name)))
         return uses
 
@@ -68,7 +70,7 @@ class BootSets:
     async def remove(self, name: str) -> None:
         """Deletes a set. Raises NotFound, and Refused while a node or a roll needs it."""
         known = self._head.boots
-        known.get(name)
+        sets.load(known.directory, name)
         users = [r.name for r in self._store if name in (known.of(r.boots), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
         if name == known.default or users:
             why = f"used by {', '.join(users[:10])}" if users else "it is the default"

@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from imageapi.build.compare import COMPARING, compare
+from imageapi.build.compare import COMPARING, compare, describe
 from imageapi.store.store import Image, Version
 from layercake.head import events
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.kraken.errors import InputError, Refused
+from layercake.kraken.errors import InputError, OperationFailed, Refused
 from layercake.moduleapi.aside import Aside
 
 
@@ -30,7 +30,7 @@ class Images:
         self._nodes = nodes
         self._store = head.store
         self._images = head.images
-        self._aside = Aside("compare the images", COMPARING)
+        self._aside = Aside("read the images", COMPARING)
 
     async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest before."""
@@ -96,6 +96,22 @@ class Images:
     async def drop_old_keys(self, nodes: str) -> list[str]:
         """Takes the keys away that these nodes had before, and those of nodes that are gone. Raises LayercakeError."""
         return await self._head.node_keys.drop_old(self._nodes.select(nodes))
+
+    async def sbom(self, name: str) -> dict[str, Any]:
+        """What an image is made of, in CycloneDX: NAME, or NAME@BEGINNING of a digest. A content never changes, so it is found out
+        once. Raises InputError and OperationFailed."""
+        digest, images = self.find(name).digest, self._images
+        found = await asyncio.to_thread(images.sbom, digest)
+        if found is not None:
+            return found
+        async with self._aside.turn():
+            with tempfile.TemporaryDirectory(prefix="image-sbom-", dir=images.directory) as scratch:
+                file = await asyncio.to_thread(images.file, digest, Path(scratch) / "image")
+                found = await describe(self._aside, str(file))
+        if found["metadata"]["component"]["name"] != digest:
+            raise OperationFailed(f"cannot read image {name}: its content was changed or damaged", hint="add it again")
+        await asyncio.to_thread(images.keep_sbom, digest, found)
+        return found
 
     async def difference(self, a: str, b: str) -> dict[str, Any]:
         """What is different in image `b`: packages and files. Raises InputError and OperationFailed.
