@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from layercake.api.server import Api
+from layercake.base.process import leave_no_core
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
@@ -42,6 +43,7 @@ def serve(data_dir: Path) -> int:
     """Runs the head in the foreground; returns the exit status. Raises InputError for what a person has to mend."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     os.umask(0o077)
+    leave_no_core()
     head_settings.load(data_dir)
     held = lock.take(data_dir, "serve")
     try:

@@ -23,6 +23,7 @@ from typing import Any
 import grpc.aio
 import msgspec
 
+from layercake.base.process import leave_no_core
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
@@ -201,6 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--instance", required=True)
     args = parser.parse_args(arguments)
     die_with_parent()
+    leave_no_core()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.base.process import plain_environment
 from layercake.head.hosting.host import ModuleHost, Start
 from layercake.kraken.backoff import backoff
 from layercake.moduleapi.client import COOKIE_VARIABLE
@@ -146,7 +147,7 @@ class ServiceManager:
             process = await asyncio.create_subprocess_exec(
                 "setpriv", "--pdeathsig", "KILL", "--", *command, "--socket", str(self._socket), "--instance", instance,
                 stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**os.environ, COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
+                env={**plain_environment(), COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
             )
         status.pid = process.pid
         with contextlib.suppress(TimeoutError):
