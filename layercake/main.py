@@ -12,6 +12,7 @@ from pathlib import Path
 from layercake.api.server import Api
 from layercake.base import logs
 from layercake.base.door import open_files
+from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
 from layercake.head import lock
 from layercake.head import settings as head_settings
@@ -46,6 +47,7 @@ def serve(data_dir: Path) -> int:
     logs.start("%(asctime)s %(levelname)s %(name)s: %(message)s")
     open_files()
     os.umask(0o077)
+    leave_no_core()
     head_settings.load(data_dir)
     held = lock.take(data_dir, "serve")
     secrets, kept = dict(os.environ), without_secrets(os.environ)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from layercake.base.secrets import without_secrets
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import Unsupported, login_refused, unreachable
 from powerman.settings import BmcSpec
@@ -30,7 +31,7 @@ class PyghmiPool:
         """
         request = {"address": spec.address, "port": spec.port, "username": spec.username, "password": spec.password,
                    "firmware": spec.firmware, "operation": operation}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))}
+        environment = {**without_secrets(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))}
         async with self._places:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "powerman.pyghmi_worker", limit=_ANSWER_LIMIT, env=environment,

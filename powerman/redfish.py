@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, PowerState, Sensor, login_refused, unreachable
 from powerman.redfish_facts import Targets, choose_reset, message_of, parse_power
@@ -23,6 +24,7 @@ from powerman.settings import BmcSpec
 
 Result = TypeVar("Result")
 
+_BIGGEST = 4 << 20
 _ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
 _LAST = {"Connection": "close"}  # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is another
 _SUSHY_REQUESTS = 6             # a discovery is this many requests at most; each may take timeout_s
@@ -174,9 +176,16 @@ class RedfishDriver:
 
 
 async def _json(response: aiohttp.ClientResponse) -> Mapping[str, Any]:
-    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no use."""
+    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no use. Raises OperationFailed for
+    one that is larger than any service's, unpacked."""
+    data = bytearray()
+    async for piece in response.content.iter_any():
+        data += piece
+        if len(data) > _BIGGEST:
+            response.close()
+            raise OperationFailed(f"cannot read what the BMC at {response.url.host} says: it has more than {_BIGGEST >> 20} MB")
     try:
-        body = await response.json(content_type=None)
+        body = parse_json(bytes(data))
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}

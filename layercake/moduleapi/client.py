@@ -25,6 +25,7 @@ import msgspec
 
 from layercake.base import logs
 from layercake.base.door import open_files
+from layercake.base.process import leave_no_core
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
@@ -203,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--instance", required=True)
     args = parser.parse_args(arguments)
     die_with_parent()
+    leave_no_core()
     logs.start("%(levelname)s %(name)s: %(message)s")
     open_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

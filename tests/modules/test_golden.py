@@ -55,7 +55,7 @@ def test_a_module_of_version_1_is_served(site_with: Open, tmp_path: Path) -> Non
         assert settings["colour"] == "blue"
         assert settings["interface"] == "br0", "to version 1 the head's own facts are among the settings"
         assert set(settings) >= {"address", "prefix", "gateway", "dns", "head_url", "sync_address", "data_dir"}
-        record = {"name": "h0", "macs": ["52:54:00:00:02:00"], "ip": "10.97.0.10", "arch": "x86_64", "firmware": "bios"}
+        record = {"name": "h0", "macs": ["52:54:00:00:02:0a"], "ip": "10.97.0.10", "arch": "x86_64", "firmware": "bios"}
         assert [node["id"], record] in by_kind["node_changed"]
         assert told.index(["ready"]) > 0
         assert [n for n, _ in by_kind["node_state"]][-1] == node["id"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import gzip
 import socket
 import ssl
 import threading
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 from vrack.secrets import make_secrets
 
+from layercake.kraken.errors import OperationFailed
 from powerman.driver import LoginRefused
 from powerman.redfish import RedfishDriver, Web
 from powerman.settings import BmcSpec
@@ -68,3 +71,45 @@ def test_a_connection_that_the_bmc_keeps_open_is_not_left_behind(unfriendly: tup
         asyncio.run(ask())
         gc.collect()
     assert [str(warning.message) for warning in seen] == []
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a": ' + b"[" * 100_000], ids=["a list", "an object"])
+def test_json_without_a_bottom_is_no_answer(body: bytes) -> None:
+    assert answered(b"", body) == {}
+
+
+def test_an_answer_that_unpacks_to_more_than_any_is_not_read_to_its_end() -> None:
+    body = gzip.compress(b'{"a": "' + bytes(20 << 20) + b'"}', 1)
+    with pytest.raises(OperationFailed, match="it has more than 4 MB"):
+        answered(b"Content-Encoding: gzip\r\n", body)
+
+
+def answered(headers: bytes, body: bytes) -> object:
+    """What the driver makes of an answer of a BMC."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(ConnectionError):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    spec = BmcSpec.from_record("n1", {"name": "n1", "firmware": "uefi", "bmc": {
+        "driver": "redfish", "address": f"http://127.0.0.1:{listener.getsockname()[1]}", "username": "admin", "password": "x"}})
+
+    async def ask() -> object:
+        web = Web()
+        driver = RedfishDriver(spec, web)
+        try:
+            return await driver._request("GET", "/redfish/v1/Systems/1")
+        finally:
+            await driver.close()
+            await web.close()
+
+    try:
+        return asyncio.run(ask())
+    finally:
+        listener.close()
+        thread.join()

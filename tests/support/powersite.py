@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
 from headclient import HeadClient, HeadRunError
@@ -48,7 +48,7 @@ class PowerSite(HeadClient):
         self.namespace = HeadNamespace()
         self.room = MachineRoom(self.namespace.name, directory / "room", bays, self.namespace.address, self.data / "pki/ca.pem")
 
-    def __enter__(self) -> PowerSite:
+    def __enter__(self) -> Self:
         self.namespace.up()
         try:
             for block in _LOCAL:
