@@ -31,7 +31,8 @@ class PyghmiPool:
         """
         request = {"address": spec.address, "port": spec.port, "username": spec.username, "password": spec.password,
                    "firmware": spec.firmware, "operation": operation}
-        environment = {**without_secrets(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))}
+        places = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
+        environment = {**without_secrets(os.environ), "PYTHONPATH": places}
         async with self._places:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "powerman.pyghmi_worker", limit=_ANSWER_LIMIT, env=environment,

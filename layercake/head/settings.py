@@ -139,11 +139,16 @@ def load(data_dir: Path) -> Settings:
     return msgspec.structs.replace(own, sections=sections)
 
 
+_NEWER = ("socket_group", "socket_role", "audit", "oidc", "secrets")
+"""Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
+
+
 def save(data_dir: Path, settings: Settings) -> None:
     """Writes the settings, for the owner only."""
     path = data_dir / FILE_NAME
     path.touch(mode=0o600)
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"
-    own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections"}
+    plain = msgspec.to_builtins(Settings(interface=settings.interface, address=settings.address))
+    own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections" and (k not in _NEWER or v != plain[k])}
     sections = {m.section: settings.of(m) for m in modules.built_in() if m.section}
     path.write_bytes(comment + msgspec.yaml.encode({**own, **sections}))
