@@ -87,7 +87,7 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
     """The session in a join's answer. Raises OperationFailed or DeclarationError if the head's answer is not as agreed."""
     from layercake.kraken.mutation import Mutation  # here: joining comes first, and an emulated node feels every import
 
-    if "mutations" not in answer:
+    if not isinstance(answer, Mapping) or "mutations" not in answer:
         raise OperationFailed("cannot join: the head is older than this minOS, it sends no table of mutations",
                               hint="upgrade the head, or boot the node with the minOS that belongs to the head")
     try:

@@ -43,8 +43,10 @@ class NodeImages(Protocol):
         """Bounds the logs."""
 
 
-def check(document: Mapping[str, Any]) -> None:
+def check(document: object) -> None:
     """Raises OperationFailed if a document is not as agreed (wire reference, D)."""
+    if not isinstance(document, Mapping):
+        raise OperationFailed("cannot take the desired state: it is no object", hint="are head and minOS of the same version?")
     kinds: Mapping[str, type] = {"revision": int, "images": list, "stage": list, "goal": dict, "requests": list}
     wrong = [name for name, kind in kinds.items() if not isinstance(document.get(name) or kind(), kind)]
     revision, requests = document.get("revision"), document.get("requests") or []

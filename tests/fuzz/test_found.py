@@ -34,6 +34,8 @@ FOUND: dict[str, tuple[str, bytes]] = {
     "a description of a boot set that is a list": ("manifests", b"[]"),
     "a description of a boot set without a bottom": ("manifests", b"[" * 20_000),
     "containers without a time": ("events", changed({}, kind="image.containers", data={"containers": [CONTAINER]})),
+    "a desired state that is a list": ("desired", b"[]"),
+    "an answer to a join that is a number": ("join-answer", b"7"),
     "a desired state without a revision": ("desired", b'{"images": []}'),
     "a desired state whose images are none": ("desired", changed(DOCUMENT, images=7)),
     "a request without a number": ("desired", changed(DOCUMENT, requests=[{"kind": "clear"}])),

@@ -33,12 +33,10 @@ def answer(directory: Path) -> Iterator[Target]:
     file, own = SessionFile(directory), config(directory)
 
     def take(data: bytes) -> None:
-        document = _object(data)
-        if document is not None:
-            session = parse_join(document)
-            file.save(own, session)
-            again = file.load(own)
-            assert again is not None and (again.number, again.key, again.sync) == (session.number, session.key, session.sync)
+        session = parse_join(_read(data))
+        file.save(own, session)
+        again = file.load(own)
+        assert again is not None and (again.number, again.key, again.sync) == (session.number, session.key, session.sync)
 
     tls = {"tls": {"cert": "C", "key": "K"}, "mutual": True, "certificate": 2}
     yield Target(mutate.documents([ANSWER, {**ANSWER, **tls}], 0.05), take, (LayercakeError,))
@@ -81,17 +79,15 @@ def target(directory: Path) -> Iterator[Target]:
     wanted = Wanted(parts, machine, parts, SessionFile(directory), parts.interrupt)
 
     def take(data: bytes) -> None:
-        document = _object(data)
-        if document is not None:
-            wanted.take(document)
+        wanted.take(_read(data))
 
     yield Target(mutate.documents([DOCUMENT, {**DOCUMENT, "requests": [], "stage": []}], 0.05), take, (LayercakeError,),
                  wanted.head_restarted)
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def _read(data: bytes) -> Any:
+    """As the agent's link does."""
     try:
-        found = parse_json(data)  # as the agent's link reads it
+        return parse_json(data)
     except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+        return {}
