@@ -56,7 +56,7 @@ class HostNode:
 
     def __init__(self, head: HeadNamespace, name: str, number: int, directory: Path) -> None:
         self.name = name
-        self.mac = f"52:54:00:00:02:{(number - 10) % 256:02x}"
+        self.mac = f"52:54:00:00:02:{number:02x}"
         self.ip = f"{head.address.rsplit('.', 1)[0]}.{number}"
         self.namespace = f"lcn-{secrets.token_hex(3)}"
         self.directory = directory

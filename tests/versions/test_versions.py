@@ -21,6 +21,7 @@ from hostnode import ROOT
 from hostsite import HostSite
 from smallimages import build_plain_image
 
+from imageapi.store.manifest import Signer
 from minos.build import builder, python, sets
 
 pytestmark = pytest.mark.root
@@ -104,6 +105,7 @@ def test_agents_are_replaced_in_place_by_the_head_and_old_ones_are_told_of(site:
         (site.data / "boot" / name).mkdir(parents=True)
         for file in (*sets.FILES, sets.AGENT):
             (site.data / "boot" / name / file).write_bytes(agent if file == sets.AGENT else name.encode())
+        sets.sign(site.data / "boot" / name, name, Signer(site.data / "images" / "signing.key").sign)
     before, started, joined = pids(site), starts(site), joins(site)
 
     request = {"range": "h[0-2]", "image": "second", "agent_only": True, "by": "a test"}
