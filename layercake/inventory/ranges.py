@@ -31,7 +31,7 @@ class UnknownName(BadRange):
 
 
 _ALLOWED = re.compile(r"[A-Za-z0-9.\-\[\],/@!&^_]+")
-_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_BRACKET = re.compile(r"([0-9]*)\[([^\[\]]*)\]")
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?:/([1-9][0-9]{0,8}))?)?")
 _GROUP = re.compile(r"@([A-Za-z0-9._-]*)")
 
@@ -106,14 +106,17 @@ def _check(text: str) -> None:
     total = 0
     for part in re.split(r"[,!&^](?![^\[]*\])", text):
         size = 1
-        for inside in _BRACKET.findall(part):
-            size *= sum(_span(text, item) for item in inside.split(","))
+        for before, inside in _BRACKET.findall(part):
+            size *= sum(_span(text, item, before) for item in inside.split(","))
         total += size
         if total > MAX_NODES:
             raise BadRange(text, f"more than {MAX_NODES} names")
 
 
-def _span(text: str, item: str) -> int:
+def _span(text: str, item: str, before: str) -> int:
+    """How many names a span spells out. Digits before its bracket belong to both of its ends: 6[0-65535] is 60 to 665535."""
+    if len(before) > 18:
+        raise BadRange(text, f"{show(before)} is too long a number before a bracket", hint=SYNTAX)
     found = _SPAN.fullmatch(item)
     if not found:
         raise BadRange(text, f"{show(item)} is not a number or a span like 0-3", hint=SYNTAX)
@@ -122,4 +125,4 @@ def _span(text: str, item: str) -> int:
         return 1
     if int(last) < int(first):
         raise BadRange(text, f"{item} counts down", hint=f"write {last}-{first}")
-    return (int(last) - int(first)) // int(step or 1) + 1
+    return (int(before + last) - int(before + first)) // int(step or 1) + 1
