@@ -29,6 +29,16 @@ def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
+def ask_for_token(data: Path, name: str) -> Path:
+    """Begins a boot, as a firmware does that asks by DHCP: a head that hosthead.py runs on `data` answers with a new token in the
+    file that is returned, which ends the session of the boot before."""
+    path = data / "tokens" / name
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.with_suffix(".boots").touch()
+    return path
+
+
 class HeadNamespace:
     """The head's side: a namespace with a bridge that has `address`."""
 
@@ -60,7 +70,6 @@ class HostNode:
         self.ip = f"{head.address.rsplit('.', 1)[0]}.{number}"
         self.namespace = f"lcn-{secrets.token_hex(3)}"
         self.directory = directory
-        self.token = ""
         self.code, self.boot = ROOT, ""
         self._head = head
         self._process: subprocess.Popen[Any] | None = None
@@ -75,7 +84,6 @@ class HostNode:
         _ip("-n", self._head.name, "link", "set", peer, "master", "br0", "up")
         _ip("-n", self.namespace, "addr", "add", f"{self.ip}/24", "dev", inner)
         _ip("-n", self.namespace, "link", "set", inner, "up")
-        self.token = token
         token_file = self.directory / "token"
         token_file.touch(mode=0o600)
         token_file.write_text(token)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headclient import HeadClient, HeadRunError
-from hostnode import HeadNamespace, HostNode
+from hostnode import HeadNamespace, HostNode, ask_for_token
 
 from imageapi.settings import ImageSettings
 from layercake.head import pki
@@ -110,9 +110,9 @@ class HostSite(HeadClient):
             return False
 
     def start_node(self, node: HostNode) -> None:
-        """Starts a node's agent with a token that was not used before."""
-        path, used = self.data / "tokens" / node.name, node.token
-        self.wait("a token", lambda: path.exists() and path.read_text() != used, 120)
+        """Boots a node: starts its agent with a token that was not used before."""
+        path = ask_for_token(self.data, node.name)
+        self.wait("a token", path.exists, 120)
         address = self.namespace.address
         known = self.states()[node.name]["id"]
         node.start(known, path.read_text(), f"https://{address}:8443", self.data / "pki/ca.pem", f"{address}:{self.sync_port}")

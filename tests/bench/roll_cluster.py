@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 import yaml
 from cephrun import POOL, CephRun
 from headrun import ROOT, HeadRun
-from hostnode import HeadNamespace, HostNode
+from hostnode import HeadNamespace, HostNode, ask_for_token
 from sampleimages import plain_image
 from vrack.rack import Rack
 
@@ -66,7 +66,7 @@ class Cluster(HeadRun):
             inventory["nodes"][host.name] = {"mac": host.mac, "ip": host.ip}
         self.apply(yaml.safe_dump(inventory))
         for host in self.hosts:
-            path = self.data / "tokens" / host.name
+            path = ask_for_token(self.data, host.name)
             self.wait("a token", path.exists, 10)
             node = self.nodes()[host.name]["id"]
             host.start(node, path.read_text(), "https://10.99.0.1:8443", self.data / "pki/ca.pem", "10.99.0.1:31415")
