@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import time
@@ -25,7 +26,11 @@ BOUNDS = Bounds(seconds=30.0, memory=1 << 30, answer=1 << 20)
 
 
 def children() -> list[int]:
-    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def cpu(who: int) -> float:
