@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,9 +17,7 @@ from layercake.head import settings as head_settings
 from layercake.head.access import tokens
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError
-from minos.build import BuildOptions, sets
-from minos.build.builder import KERNEL_PACKAGE
-from minos.build.kernel import module_names
+from minos.build import BuildOptions, profiles, sets
 from minos.build.sets import BootSet
 
 CACHE_NAME = "cache"
@@ -36,12 +35,13 @@ def _address_of(interface: str) -> tuple[str, int]:
 
 def initialise(
     data_dir: Path, *, interface: str, address: str | None = None, boot: bool = True, echo: Callable[[str], None] = print,
-    socket: str | None = None, cache: Path | None = None, ra_prefix: str | None = None,
+    socket: str | None = None, cache: Path | None = None, ra_prefix: str | None = None, profile: str = "",
 ) -> Settings:
     """Writes settings, certificate authority and an admin token, and builds minOS.
 
     What is there already stays: running it again completes what is missing (and builds minOS anew). `boot` False leaves
-    minOS out. `cache` keeps downloaded kernel packages. Raises InputError for an unusable interface or address.
+    minOS out. `profile` is the boot profile. `cache` keeps downloaded kernel packages. Raises InputError for an unusable interface
+    or address.
     """
     found, prefix = _address_of(interface)
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -64,17 +64,21 @@ def initialise(
     if not (data_dir / tokens.FILE_NAME).exists():
         echo(f"admin token for the network API: {auth.create(data_dir)}")
     if boot:
-        build_boot(data_dir, cache, echo)
+        build_boot(data_dir, cache, echo, profile=profile)
     return settings
 
 
-def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print, *, modules: str = "",
-               kernel_package: str = KERNEL_PACKAGE) -> BootSet:
-    """Builds a boot set, with this head's certificate authority in it. Raises LayercakeError."""
-    echo("building minOS")
+def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print, *, profile: str = "",
+               **changes: Any) -> BootSet:
+    """Builds a boot set by a profile, "" for that of the newest set, with this head's certificate authority in it. `changes` are
+    fields of Profile, None for what stays as it was when the profile was last built. Raises LayercakeError."""
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
-    options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", kernel_package, module_names(modules))
+    before = [s.profile for s in sets.all_of(boot) if s.profile is not None]
+    name = profile or (before[0].name if before else profiles.GENERAL)
+    wanted = profiles.of(name, next((p for p in before if p.name == name), None), **changes)
+    echo(f"building minOS by profile {name}")
+    options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", wanted)
     signer = Signer(data_dir / "images" / "signing.key")
     made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")

@@ -13,4 +13,10 @@ AGENT_SWAPPED = EventKind("agent.swapped", Severity.INFO, "The node's agent was 
 AGENT_SWAP_FAILED = EventKind("agent.swap-failed", Severity.ERROR,
     "The node's agent could not be replaced, or the new one was given up; the one from before goes on.")
 
-EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED)
+HARDWARE = EventKind("node.hardware", Severity.DEBUG,
+    "The network cards of the node, and how long its drivers took.", Bearing.STANDING)
+NO_DRIVER = EventKind("node.card-without-driver", Severity.WARNING,
+    "A network card of the node has no driver; the text says which module it needs, if one is known.")
+
+EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
+                                 NO_DRIVER)

@@ -17,11 +17,14 @@ import time
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
-from minos import cmdline, netlink, supervisor, syscalls
+from minos import cmdline, hardware, netlink, supervisor, syscalls
 
 RUN = "/run/layercake"
 MODULES = "/usr/lib/minos/modules"
 CLOCK_OFF_S = 300.0
+CARD_S = 20.0
+"""How long the boot card may take to show up: some load firmware first."""
+
 EARLIEST = 1_767_225_600
 """2026, in seconds since the epoch: a head that says less has a dead clock itself."""
 
@@ -79,16 +82,9 @@ def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
     return ""
 
 
-def find_interface(mac: str, timeout: float) -> str:
-    """Waits for the network card: its driver may still be probing."""
-    deadline = time.monotonic() + timeout
-    while not (found := interface_with(mac)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
-
-
-def set_up_network(identity: cmdline.Identity) -> str:
-    """Brings up loopback and the boot interface; returns what to say on the console. Raises LayercakeError or OSError."""
+def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
+    """Loads the driver of the boot interface, and brings up that and loopback; returns what to say on the console. Raises
+    LayercakeError or OSError."""
     import socket
 
     link = netlink.Netlink()
@@ -96,9 +92,11 @@ def set_up_network(identity: cmdline.Identity) -> str:
         link.ask(netlink.link_up(socket.if_nametoindex("lo"), link.next()), "bring up lo")
         if identity.address is None:
             return "no layercake.ip on the command line: no network"
-        name = find_interface(identity.mac, 10.0)
+        name = hardware.find(plug, lambda: interface_with(identity.mac), time.monotonic, CARD_S)
         if not name:
-            return f"no network card with MAC {identity.mac}: is its driver in minos.img (--modules)?"
+            for card in plug.without():
+                say(f"init: {hardware.explain(card)}")
+            return f"no network card with MAC {identity.mac}"
         index = socket.if_nametoindex(name)
         link.ask(netlink.link_up(index, link.next()), f"bring up {name}")
         address, gateway = identity.address, identity.gateway
@@ -150,9 +148,22 @@ def prepare() -> cmdline.Identity | None:
         attempt("set the host name", syscalls.set_hostname, identity.name)
     if identity.time is not None:
         say(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
-    network = attempt("set up the network", set_up_network, identity)
-    say(f"init: network {network or 'failed'}")
+    plug = hardware.Plug(hardware.tables(), say)
+    network = attempt("set up the network", set_up_network, identity, plug)
+    say(f"init: network {network or 'failed'}, {len(plug.loaded)} drivers")
+    if plug.tables["globs"] and not os.fork():
+        hardware_process(plug)
     return identity
+
+
+def hardware_process(plug: hardware.Plug) -> None:
+    """The process that loads all other drivers, while the agent starts already, and those of devices that come later. Never
+    returns."""
+    try:
+        hardware.watch(plug, RUN)
+    except BaseException as error:  # noqa: BLE001 (whatever it was is on the console; it must not go on as PID 1 does)
+        say(f"hardware: no more drivers are loaded: {error!r}")
+    os._exit(1)
 
 
 def agent() -> None:

@@ -10,6 +10,7 @@ OFFER_SENT = EventKind("boot.offer-sent", Severity.INFO, "It was offered its add
 NBP_SENT = EventKind("boot.nbp-sent", Severity.INFO, "The boot program (iPXE) has arrived.", Bearing.PROGRESS)
 SCRIPT_SENT = EventKind("boot.script-sent", Severity.INFO, "The node's own boot script was sent.", Bearing.PROGRESS)
 KERNEL_SENT = EventKind("boot.kernel-sent", Severity.INFO, "The kernel has arrived.", Bearing.PROGRESS)
+HARDWARE_SENT = EventKind("boot.hardware-sent", Severity.INFO, "The drivers for its hardware have arrived.", Bearing.PROGRESS)
 INITRD_SENT = EventKind("boot.initrd-sent", Severity.INFO, "minOS has arrived; the node starts it now.", Bearing.PROGRESS)
 IGNORED = EventKind("boot.ignored", Severity.INFO,
     "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.")
@@ -24,6 +25,8 @@ SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING,
 SCRIPT_DISPUTED = EventKind("boot.script-disputed", Severity.ERROR,
     "The boot script was asked for again after a node had joined with it: two machines claim to be one node.", Bearing.DISPUTE,
     security=True)
+NO_DRIVER = EventKind("boot.no-driver", Severity.ERROR,
+    "The boot set of the node has no driver for the network card that it boots by: it will not come up.")
 STALLED = EventKind("boot.stalled", Severity.WARNING, "A boot did not get on in time; the text says which step was the last.")
 TRANSFER_BROKEN = EventKind("boot.transfer-broken", Severity.WARNING, "The transfer of a boot file broke off.")
 DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that its address is used by something else.")
@@ -36,7 +39,7 @@ DHCP_SEND_FAILED = EventKind("service.dhcp-send-failed", Severity.WARNING, "A DH
 RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router advertisement could not be sent.")
 
 EVENTS: tuple[EventKind, ...] = (
-    DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS, FILE_MISSING,
-    SCRIPT_REFUSED, SCRIPT_DISPUTED, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD,
-    DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
+    DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS,
+    FILE_MISSING, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC,
+    BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
 )

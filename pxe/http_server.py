@@ -17,11 +17,11 @@ from layercake.base import door
 from layercake.base.door import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from layercake.moduleapi.web import WebServer, known
-from pxe import events
+from pxe import cards, events
 from pxe.dhcp_decision import UEFI_NBP
 from pxe.nodes import Node, boot_set, mac_bytes, mac_text
 from pxe.notes import Note
-from pxe.script import INITRD, KERNEL, BootScript
+from pxe.script import HARDWARE, INITRD, KERNEL, BootScript
 from pxe.state import BootState
 from pxe.windows import Step, Window
 
@@ -38,6 +38,7 @@ class HttpServer:
         boot_dir = state.settings.boot_dir
         self._files = {
             KERNEL: (boot_dir / KERNEL, Step.KERNEL), INITRD: (boot_dir / INITRD, Step.INITRD),
+            HARDWARE: (boot_dir / HARDWARE, Step.HARDWARE),
             UEFI_NBP: (programs[UEFI_NBP], Step.NBP),
         }
         self._server: WebServer | None = None
@@ -48,7 +49,7 @@ class HttpServer:
         app = web.Application(middlewares=[_refusals], client_max_size=1024)
         for name in self._files:
             app.router.add_get(f"/boot/{name}", self._file)
-        for name in (KERNEL, INITRD):
+        for name in (KERNEL, HARDWARE, INITRD):
             app.router.add_get(f"/boot/{{set}}/{name}", self._file)
         app.router.add_get("/boot/{mac}", self._boot_script)
         server = self._server = WebServer(app, LIMITS, handler_cancellation=True)
@@ -102,7 +103,10 @@ class HttpServer:
                 path = path.parent / boot_set(chosen) / name
             except InputError:
                 raise web.HTTPNotFound(text="no such boot file\n") from None
-        node, _ = self._booting(request)
+        node, window = self._booting(request)
+        if name == KERNEL and (why := cards.trouble(path.parent, cards.pci_id(request.query.get("card", "")))):
+            window.doubt = why
+            self._state.recorder.note(Note(node.id, events.NO_DRIVER, why, None, {"file": name}, name, 10.0))
         if not path.is_file():
             text = f"{path} is not there: the node cannot boot"
             self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
+from pathlib import Path
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -18,7 +19,7 @@ from layercake.kraken.errors import InputError
 from pxe.nodes import Node, mac_text
 from pxe.settings import Settings
 
-KERNEL, INITRD = "vmlinuz", "minos.img"
+KERNEL, INITRD, HARDWARE = "vmlinuz", "minos.img", "hardware.img"
 _WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
 _CONSOLE = re.compile(r"[A-Za-z]+[0-9]*(,[0-9]+[noe]?[78]?r?)?")
 _KERNEL_LINE_MAX = 2047  # COMMAND_LINE_SIZE of x86 is 2048, the zero byte included
@@ -47,15 +48,15 @@ def _console(value: str) -> list[str]:
     return [f"console={value},115200" if serial else f"console={value}"]
 
 
-def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> str:
-    """minOS's kernel command line. `now` is seconds since the epoch: a node may have no clock. Raises InputError if a value could
-    mean something else than itself."""
+def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float, initrds: Iterable[str] = (INITRD,)) -> str:
+    """minOS's kernel command line. `initrds` are the names of its archives; `now` is seconds since the epoch: a node may have no
+    clock. Raises InputError if a value could mean something else than itself."""
     extra = _words("kernel_args", node.kernel_args)
     if any(w.startswith("layercake.") for w in extra):
         raise InputError(f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
                          hint="those say who the node is and are written by the head alone")
     words = [
-        f"initrd={INITRD}",  # an EFI kernel finds the initramfs by this name; a BIOS one does not mind
+        *(f"initrd={name}" for name in initrds),  # an EFI kernel finds them by these names; a BIOS one does not mind
         f"layercake.node={word('node', node.id)}",
         f"layercake.name={word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
@@ -78,6 +79,11 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
     return line
 
 
+def initrds(directory: Path) -> tuple[str, ...]:
+    """The archives of a boot set in the order that they are fetched in: minOS last, it is what a node waits for."""
+    return (HARDWARE, INITRD) if (directory / HARDWARE).is_file() else (INITRD,)
+
+
 def environment() -> ImmutableSandboxedEnvironment:
     """The Jinja2 environment of boot scripts."""
     return ImmutableSandboxedEnvironment(
@@ -98,7 +104,8 @@ class BootScript:
     def render(self, node: Node, mac: bytes, token: str) -> str:
         """The script for one boot of one node; it holds the token. Raises InputError."""
         base = word("address", self._settings.http_base) + (f"/{word('boot_set', node.boot_set)}" if node.boot_set else "")
+        found = initrds(self._settings.boot_dir / node.boot_set)
         return self._template.render(
-            name=word("name", node.name), base=base, kernel=KERNEL, initrd=INITRD,
-            command_line=command_line(node, mac, token, self._settings, self._wall()),
+            name=word("name", node.name), base=base, kernel=KERNEL, initrds=found,
+            command_line=command_line(node, mac, token, self._settings, self._wall(), found),
         )

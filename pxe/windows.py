@@ -34,6 +34,7 @@ class Step(enum.Enum):
     NBP = events.NBP_SENT
     SCRIPT = events.SCRIPT_SENT
     KERNEL = events.KERNEL_SENT
+    HARDWARE = events.HARDWARE_SENT
     INITRD = events.INITRD_SENT
 
     @property
@@ -58,6 +59,7 @@ _LABELS = {
     Step.NBP: ("boot program sent", "iPXE never asked for its script"),
     Step.SCRIPT: ("boot script sent", "the kernel was never fetched"),
     Step.KERNEL: ("kernel sent", "the initramfs was never fetched"),
+    Step.HARDWARE: ("kernel and drivers sent", "the initramfs was never fetched"),
     Step.INITRD: ("kernel and initramfs sent", "the agent never joined"),
 }
 
@@ -80,7 +82,8 @@ class StepSeen:
 @dataclass(slots=True)
 class Window:
     """One boot of one node. `confirmed`: the head is known to know that this window is open. `asked` are the MAC addresses that
-    were offered something by DHCP in it. `over` is set when the node has joined, or when the window is `spoiled`: why."""
+    were offered something by DHCP in it. `doubt` is why this boot will not do, as far as is
+    known beforehand. `over` is set when the node has joined, or when the window is `spoiled`: why."""
 
     node: str
     token: str = field(repr=False)
@@ -92,6 +95,7 @@ class Window:
     script_sent: bool = False
     joined: bool = False
     spoiled: str = ""
+    doubt: str = ""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     steps: deque[StepSeen] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
 
@@ -200,9 +204,10 @@ class Windows:
             return f"no DHCPDISCOVER seen in {waited:.0f} s"
         last = window.steps[-1]
         age = f"{max(0.0, now - last.at):.0f} s ago"
+        doubt = f" ({window.doubt})" if window.doubt else ""
         if not last.done:
-            return f"{last.text} {age}, its transfer never ended"
-        return f"{last.step.label} {age}, {last.step.missing}"
+            return f"{last.text} {age}, its transfer never ended{doubt}"
+        return f"{last.step.label} {age}, {last.step.missing}{doubt}"
 
     def report(self, node: str, now: float) -> dict[str, Any]:
         """The node's present boot, JSON-ready: whether it is armed, for how long, and its steps with their ages in seconds."""

@@ -29,13 +29,13 @@ INTERFACE = "br0"
 
 class HeadRun(HeadClient):
     """One head, in the rack's network. `data` is its data directory, `code` where the Layercake is that serves: another version,
-    perhaps."""
+    perhaps; `profile` is the boot profile of its boot set."""
 
-    def __init__(self, rack: Rack, data: Path) -> None:
+    def __init__(self, rack: Rack, data: Path, profile: str = "virtual") -> None:
         super().__init__(Path("/run") / f"{rack.namespace}-api.sock")
         self.rack = rack
         self.data = data
-        self.code = ROOT
+        self.code, self.profile = ROOT, profile
 
     @property
     def environment(self) -> dict[str, str]:
@@ -52,7 +52,8 @@ class HeadRun(HeadClient):
         if done.returncode != 0:
             raise HeadRunError(f"cannot initialise the head: {done.stdout}{done.stderr}")
         CACHE.mkdir(parents=True, exist_ok=True)
-        build_boot(self.data, CACHE, lambda text: None)  # outside the rack's network: it asks the package registry
+        # outside the rack's network: it asks the package registry
+        build_boot(self.data, CACHE, lambda text: None, profile=self.profile)
         if settings:
             self._override(settings)
 

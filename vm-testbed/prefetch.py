@@ -18,13 +18,14 @@ from smallimages import PACKAGES, debian_base
 
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError
-from minos.build import BuildOptions, kernel
+from minos.build import profiles
 
 SUITE = "bookworm"
 TRIES, FIRST_S, MOST_S = 5, 5.0, 60.0
 IMAGES = CACHE / "images"
 WANTED: dict[str, Callable[[], object]] = {
-    "the nodes' kernel": lambda: kernel.fetch(BuildOptions(CACHE, CACHE).kernel_package, CACHE),
+    "the nodes' kernel": lambda: profiles.fetch(profiles.KNOWN[profiles.VIRTUAL], CACHE),
+    "the kernel of servers": lambda: profiles.fetch(profiles.KNOWN[profiles.GENERAL], CACHE),
     "the base of the systemd image": lambda: debian_base(IMAGES, "systemd", PACKAGES, SUITE),
     "the base of the web image": lambda: debian_base(IMAGES, "web", WEB_PACKAGES, SUITE),
     "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),

@@ -23,6 +23,7 @@ KEY_MEANINGS = {
     "arch": "The processor: `x86_64` or `aarch64`.",
     "firmware": "How it boots: `bios` or `uefi`.",
     "state": "What is wanted of it: `up` or `off`.",
+    "profile": "The boot profile that its boot set is built by (`layercake profile list`); without one it boots the default set.",
     "mac": "The card it boots from; a list when it has several, the first is the one it boots from.",
     "ip": "Its IPv4 address.",
     "images": "The names of the images that it shall run.",

@@ -7,20 +7,21 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.images import BootSetList, DefaultSet, OneRoll, Removed
+from layercake.api.answers.images import BootSetList, DefaultSet, OneBootSet, OneRoll, Removed, RemovedSets
 from layercake.api.rolls import RollStart, ask_of
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
-from layercake.head.views.boots import boots_view
+from layercake.head.views.boots import boot_set_view, boots_view
 from layercake.head.views.rolls import roll_view
 from layercake.moduleapi.module import Role
 
 
 class BootDefault(msgspec.Struct, forbid_unknown_fields=True):
-    """What nodes boot that no roll took elsewhere."""
+    """What nodes boot that no roll took elsewhere: those without a profile, or with `of_profile` those of the set's profile."""
 
     name: str
     by: str = ""
+    of_profile: bool = False
 
 
 class BootRoll(RollStart, forbid_unknown_fields=True):
@@ -39,7 +40,14 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"sets": sets}
 
     async def default(request: web.Request, body: BootDefault) -> Any:
-        return {"default": body.name, "nodes": await ops.boots.choose(body.name, request[CALLER].by(body.by))}
+        return {"default": body.name, "nodes": await ops.boots.choose(body.name, request[CALLER].by(body.by),
+                                                                              of_profile=body.of_profile)}
+
+    async def one(request: web.Request, body: None) -> Any:
+        return {"set": boot_set_view(ops.head.boots.get(request.match_info["name"]))}
+
+    async def remove_profile(request: web.Request, body: None) -> Any:
+        return {"removed": await ops.boots.remove_profile(request.match_info["name"])}
 
     async def remove(request: web.Request, body: None) -> Any:
         await ops.boots.remove(request.match_info["name"])
@@ -56,6 +64,10 @@ def routes(ops: Operations) -> tuple[Route, ...]:
               returns=DefaultSet),
         Route("POST", "/v1/boot/roll", Role.OPERATOR, Reach.RANGE, "Roll nodes to a boot set, or their agents in place", roll,
               BootRoll, returns=OneRoll),
+        Route("GET", "/v1/boot/{name}", Role.VIEWER, Reach.SHOWN, "One boot set: its profile, and what takes the space", one,
+              returns=OneBootSet),
+        Route("DELETE", "/v1/profiles/{name}", Role.OPERATOR, Reach.SITE, "Delete the boot sets of a profile that nobody needs",
+              remove_profile, returns=RemovedSets),
         Route("DELETE", "/v1/boot/{name}", Role.OPERATOR, Reach.SITE, "Delete a boot set that nobody needs", remove,
               returns=Removed),
     )

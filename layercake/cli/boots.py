@@ -1,4 +1,5 @@
-"""`layercake boot`: boot sets (kernel, minOS, agent), and rolls to one."""
+"""`layercake boot`: boot sets (kernel, minOS, agent), and rolls to one. `layercake profile`: by what they are built for which
+machines."""
 
 from __future__ import annotations
 
@@ -14,9 +15,13 @@ from layercake.cli.common.output import YELLOW, Column, Output, moment, size
 from layercake.cli.head import data_option
 from layercake.cli.rolls import one_line, plan_options, plan_request, watched
 from layercake.inventory.ranges import fold
+from layercake.kraken.errors import NotFound
 
 _LIST = (Column("NAME"), Column("DEFAULT"), Column("BUILT"), Column("KERNEL"), Column("SIZE", right=True),
          Column("BOOTED BY NEXT", flexible=True), Column("RUN BY", flexible=True), Column("AGENT OF", flexible=True))
+_PROFILES = (Column("NAME"), Column("KERNEL"), Column("SET THAT ITS NODES BOOT"), Column("SETS", right=True),
+         Column("SIZE", right=True), Column("BOOTED BY NEXT", flexible=True))
+_PARTS = (Column("PART"), Column("UNPACKED", right=True), Column("SHIPS AS", right=True))
 
 
 @click.group()
@@ -42,13 +47,12 @@ def list_(app: App) -> Answer:
 
 @command(boot)
 @data_option
-@click.option("--modules", default="", metavar="NAME,..", help="More kernel modules; `server` means common network cards.")
-@click.option("--kernel-package", default="linux-image-cloud-amd64", show_default=True, help="The Debian package of the kernel.")
-def build(app: App, data_dir: Path, modules: str, kernel_package: str) -> Answer:
-    """Build a boot set on this machine, out of this Layercake. No node boots it before a roll, or `boot default`."""
+def build(app: App, data_dir: Path) -> Answer:
+    """Build a boot set on this machine, out of this Layercake, by the profile of the newest set. No node boots it before a roll, or
+    `boot default`. To change what goes in: `layercake profile build`."""
     from layercake.setup import build_boot  # here: the client works where the head's dependencies are not installed
 
-    made = build_boot(data_dir, echo=app.out.note, modules=modules, kernel_package=kernel_package)
+    made = build_boot(data_dir, echo=app.out.note)
     text = f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it"
     return Answer({"name": made.name, "kernel": made.kernel, "size": made.size}, text)
 
@@ -95,3 +99,99 @@ def roll(app: App, /, nodes: str, name: str, agent_only: bool, no_wait: bool, ti
     if no_wait:
         return Answer(answer, one_line(answer["roll"]))
     return watched(app, int(answer["roll"]["id"]), timeout)
+
+
+def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word for word in text.split(",") if word)
+
+
+@click.group()
+def profile() -> None:
+    """Boot profiles: by which recipe the boot sets are built for machines of one kind. A node names one by `profile:` in the
+    inventory; those that name none boot the site's default set."""
+
+
+@command(profile, "list")
+def list_profiles(app: App) -> Answer:
+    """List the profiles that boot sets were built by."""
+    sets = [s for s in app.head.get("/v1/boot")["sets"] if s["profile"]]
+    rows = []
+    for name in sorted({s["profile"] for s in sets}):
+        of = [s for s in sets if s["profile"] == name]
+        default: dict[str, Any] = next((s for s in of if s["profile_default"]), of[-1])
+        nodes = {node for s in of for node in s["boot"]}
+        rows.append([name, default["kernel"], default["name"], str(len(of)), size(default["size"]), fold(sorted(nodes)) or "-"])
+    return Answer({"profiles": [dict(zip(("name", "kernel", "set", "sets", "size", "nodes"), row, strict=True)) for row in rows]},
+                  lambda out: out.table(_PROFILES, rows, empty="no profiles; `layercake profile build server` makes a set by one"))
+
+
+@command(profile, "build")
+@data_option
+@click.argument("name", metavar="PROFILE")
+@click.option("--kernel", metavar="PACKAGE|FILE", help="The Debian package of the kernel, or the path of one.")
+@click.option("--kernel-modules", metavar="DIR", help="lib/modules/RELEASE, where --kernel is a path.")
+@click.option("--modules", callback=_words, metavar="NAME,..",
+              help="Module sets (server-nics, storage, infiniband, ipmi, usb, misc), and modules by their names.")
+@click.option("--firmware", callback=_words, metavar="PACKAGE|DIR,..",
+              help="Where the firmware is that modules ask for: Debian packages, directories.")
+def build_profile(app: App, data_dir: Path, name: str, **changes: Any) -> Answer:
+    """Build a boot set by PROFILE on this machine. What is not said stays as it was when PROFILE was last built; `server` (machines
+    as they are sold) and `virtual` (virtual machines of KVM) need no telling. No node that boots another set of it boots the new
+    one before a roll, or `profile default`."""
+    from layercake.setup import build_boot  # here: the client works where the head's dependencies are not installed
+
+    made = build_boot(data_dir, echo=app.out.note, profile=name, **changes)
+    return Answer({"name": made.name, "kernel": made.kernel, "size": made.size},
+                  f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it")
+
+
+@command(profile)
+@click.argument("name", metavar="PROFILE|SET")
+def show(app: App, name: str) -> Answer:
+    """Show by what PROFILE builds, and what takes the space in the set that its nodes boot; or of one SET."""
+    sets = app.head.get("/v1/boot")["sets"]
+    of = [s for s in sets if s["profile"] == name]
+    if not of and all(s["name"] != name for s in sets):
+        raise NotFound(f"cannot find boot profile {name[:64]!r}: no boot set was built by it", hint="see `layercake profile list`")
+    chosen = next((s["name"] for s in of if s["profile_default"]), of[-1]["name"]) if of else name
+    found = app.head.get(f"/v1/boot/{quoted(chosen)}")["set"]
+
+    def shown(out: Output) -> None:
+        recipe = found["profile"] or {}
+        out.line(f"boot set  {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
+        for key in ("name", "kernel", "kernel_modules"):
+            if recipe.get(key):
+                out.line(f"{key.replace('_', ' ').replace('name', 'profile'):<10}{recipe[key]}")
+        for key in ("modules", "firmware"):
+            out.line(f"{key:<10}{', '.join(recipe.get(key, ())) or '-'}")
+        out.line("")
+        parts = sorted(found["parts"].items(), key=lambda part: -part[1]["bytes"])
+        rows = [[part, size(sizes["unpacked"]), size(sizes["bytes"])] for part, sizes in parts]
+        out.table(_PARTS, rows, empty="")
+        lacking = sorted({user for users in found["firmware_missing"].values() for user in users})
+        if lacking:
+            out.line(f"firmware that was not there when it was built, for: {', '.join(lacking)}", YELLOW)
+
+    return Answer(found, shown)
+
+
+@command(profile, "default")
+@click.argument("name", metavar="SET")
+@yes_option
+def default_of_profile(app: App, name: str, yes: bool) -> Answer:
+    """Make SET what the nodes of its profile boot that no roll took to another. It touches none that runs."""
+    if not app.confirm(f"Have the nodes of its profile boot {name} when they next start?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/boot/default", {"name": name, "of_profile": True, "by": who()})
+    return Answer(answer, f"{name}: booted by {fold(answer['nodes']) or 'no node yet'} from now on")
+
+
+@command(profile, "remove")
+@click.argument("name", metavar="PROFILE")
+@yes_option
+def remove_profile(app: App, name: str, yes: bool) -> Answer:
+    """Delete all boot sets of PROFILE. Refused while a node or a roll needs one of them."""
+    if not app.confirm(f"Delete all boot sets of profile {name}?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.delete(f"/v1/profiles/{quoted(name)}")
+    return Answer(answer, f"{name}: {', '.join(answer['removed'])} deleted")

@@ -25,14 +25,17 @@ data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_t
 @data_option
 @click.option("--interface", required=True, help="The network interface that the nodes are on.")
 @click.option("--address", help="The head's address there; the interface's own if not given.")
+@click.option("--profile", default="server", show_default=True,
+              help="The boot profile: `server` for machines as they are sold, `virtual` for virtual machines of KVM.")
 @click.option("--boot/--no-boot", default=True, show_default=True, help="Whether to build what nodes boot (kernel, minOS).")
-def init(app: App, data_dir: Path, interface: str, address: str | None, boot: bool) -> Answer:
+def init(app: App, data_dir: Path, interface: str, address: str | None, profile: str, boot: bool) -> Answer:
     """Set up a head on this machine: settings, keys, what the nodes boot."""
     # Imported here: the client must start fast, and work where the head's dependencies are not installed.
     from layercake.setup import initialise
 
     said: list[str] = []
-    initialise(data_dir, interface=interface, address=address, boot=boot, echo=said.append if app.out.json else app.out.line)
+    initialise(data_dir, interface=interface, address=address, profile=profile, boot=boot,
+               echo=said.append if app.out.json else app.out.line)
     return Answer({"data_dir": str(data_dir), "messages": said})
 
 

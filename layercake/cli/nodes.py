@@ -100,6 +100,12 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "address", view["ip"]
     yield "macs", ", ".join(view["macs"])
     yield "firmware", view["firmware"]
+    if view.get("profile"):
+        yield "profile", view["profile"]
+    for card in view.get("cards") or ():
+        needs = f", it needs {' or '.join(card['absent'])}" if card["absent"] else ""
+        yield "card", (f"{card['name']} {card['mac']} {card['driver']}" if card["driver"] else
+                       f"{card['id']} at {card['slot']}: no driver{needs}")
     sets = view.get("boots") or {}
     if sets.get("runs"):
         own = sets["agent"] in (None, sets["runs"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from minos.build import sets
 from minos.build.sets import BootSet
 
 log = logging.getLogger("layercake.boots")
-DOCUMENT = "boot/default"
+DOCUMENT, OF_PROFILES = "boot/default", "boot/default/"
 
 
 class Boots(msgspec.Struct, frozen=True):
@@ -49,13 +49,20 @@ class BootSets:
         self._sign = sign
         self._order = lru_cache(maxsize=8)(self._made)
         self.default = ""
+        self.of_profiles: dict[str, str] = {}
 
-    def load(self, default: str) -> None:
-        """Takes over what an earlier head called the default. Without one it is the newest that there is."""
+    def load(self, documents: Mapping[str, bytes]) -> None:
+        """Takes over what an earlier head called the default, of the site and of profiles. Without one it is the newest that there
+        is, and of a profile the oldest: no set is given to nodes just because it was built."""
+        default = documents.get(DOCUMENT, b"").decode()
         adopted = sets.adopt(self.directory, clear=True)
         found = self.all()
         newest = found[0] if found else _NONE
         self.default = default if any(s.name == default for s in found) else (adopted or newest).name
+        self.of_profiles = {s.profile.name: s.name for s in found if s.profile is not None}
+        names = {s.name for s in found}
+        self.of_profiles |= {key.removeprefix(OF_PROFILES): name.decode() for key, name in documents.items()
+                             if key.startswith(OF_PROFILES) and name.decode() in names}
 
     def all(self) -> list[BootSet]:
         """All sets, newest first."""
@@ -69,10 +76,12 @@ class BootSets:
 
     def look(self) -> dict[str, str]:
         """Reads the sets again that were touched since. {set: why it is not used any more, "" if it is again}. May block."""
-        before, names = {name: why for name, (_, why) in self._seen.items()}, [s.name for s in self.all()]
-        now = {name: self._look_at(name) for name in names}
+        before, found = {name: why for name, (_, why) in self._seen.items()}, self.all()
+        now = {s.name: self._look_at(s.name) for s in found}
+        new = {s.profile.name: s.name for s in found if s.profile is not None and s.profile.name not in self.of_profiles}
+        self.of_profiles |= new
         self._seen = {name: found for name, found in self._seen.items() if name in now}
-        return {name: why for name, why in now.items() if why != before.get(name, "")}
+        return {name: why for name, why in now.items() if why != before.get(name, "") or name in new.values()}
 
     def _look_at(self, name: str) -> str:
         mark, seen = sets.mark(self.directory, name), self._seen.get(name)
@@ -91,14 +100,15 @@ class BootSets:
             raise Refused(f"cannot use boot set {name}: {why}", hint="build it again: `layercake boot build`")
         return found
 
-    def served(self, boots: Boots) -> str:
+    def served(self, boots: Boots, profile: str = "") -> str:
         """What the boot service may give a node: `of`, or "" if that set must not be used. From memory."""
-        name = self.of(boots)
+        name = self.of(boots, profile)
         return "" if self.trouble(name) else name
 
-    def of(self, boots: Boots) -> str:
-        """The set that a node boots next, "" on a head that has none. From memory: it is asked for each node."""
-        return boots.wanted or self.default
+    def of(self, boots: Boots, profile: str = "") -> str:
+        """The set that a node boots next: where a roll took it, or that of its profile, or the site's; "" if there is none. From
+        memory: it is asked for each node."""
+        return boots.wanted or (self.of_profiles.get(profile, "") if profile else self.default)
 
     def agent(self, name: str) -> bytes:
         """The agent of a set. Raises NotFound, InputError for a set without one, and Refused as `get`."""

@@ -20,7 +20,7 @@ from imageapi.store.open import open_store
 from imageapi.store.tickets import Tickets
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
-from layercake.head import boots, events, modules
+from layercake.head import events, modules
 from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
 from layercake.head.access.people import People
@@ -89,7 +89,8 @@ class Head:
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
         self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
-        self.teller = Teller(self.store, self.table, self.host, lambda record: self.boots.served(record.boots), self.vault)
+        self.teller = Teller(self.store, self.table, self.host,
+                             lambda record: self.boots.served(record.boots, record.node.profile), self.vault)
         self.hands = Hands(self._dispatcher, self.teller, self.joining)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)
@@ -156,7 +157,7 @@ class Head:
             kind, text = (events.BOOT_SET_REFUSED, why) if why else (events.BOOT_SET_WELL, "it is what was signed")
             self.store.event(None, kind, f"boot set {name}: {text}", data={"set": name})
             for record in self.store:
-                if self.boots.of(record.boots) == name:
+                if self.boots.of(record.boots, record.node.profile) == name:
                     self.teller.changed(record)
 
     async def _check_images(self) -> None:
@@ -194,7 +195,7 @@ class Head:
             record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0, goal=goal)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
-        self.boots.load(self.database.documents("boot/").get(boots.DOCUMENT, b"").decode())
+        self.boots.load(self.database.documents("boot/"))
         if not self.database.documents(SIGNING):  # what was taken in before anything was signed; nothing is later
             self.images.sign_all({i.digest: i.size for r in self.store for i in (*r.wanted, *r.stage)})
             self.boots.sign_all()

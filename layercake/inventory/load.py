@@ -153,6 +153,7 @@ class _Loader:
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
                 state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names, parts=found,
+                profile=_value(merged, "profile", ""),
                 domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
 

@@ -29,10 +29,18 @@ class Rule:
     required: bool = False
 
 
+def _profile(value: Any) -> str:
+    name = text(value)
+    if not schema.PROFILE.fullmatch(name):
+        raise Mistake(f"{name[:64]!r} is no name of a boot profile", "a to z, 0 to 9 and - are allowed, 32 at most")
+    return name
+
+
 NODE: dict[str, Rule] = {
     "arch": Rule(one_of(*schema.ARCHES)),
     "firmware": Rule(one_of(*schema.FIRMWARES)),
     "state": Rule(one_of(*schema.STATES)),
+    "profile": Rule(_profile),
     "mac": Rule(fields.macs, lambda word, steps: (fields.mac_after(word, steps),), own=True),
     "ip": Rule(lambda value: ipv4(text(value)), ipv4_after, own=True),
 }

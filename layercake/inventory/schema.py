@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ NAMESPACE = uuid.UUID("6c617965-7263-5b6b-a65e-6e6f64657331")
 ARCHES = ("x86_64", "aarch64")
 FIRMWARES = ("bios", "uefi")
 STATES = ("up", "off")
+PROFILE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 
 def node_id(name: str) -> str:
@@ -30,7 +32,8 @@ def node_id(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is IPv4; `state` is what is wanted: up
-    or off; `images` in the order they start. `domains` are those of its groups whose nodes are lost
+    or off; `images` in the order they start; `profile` is the boot profile that its boot set is built by, "" for the site's default
+    set. `domains` are those of its groups whose nodes are lost
     together. `parts` are what the modules know of it besides, by the modules' names."""
 
     id: str
@@ -41,6 +44,7 @@ class Node:
     firmware: str = "bios"
     state: str = "up"
     images: tuple[str, ...] = ()
+    profile: str = ""
     groups: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     parts: Mapping[str, NodePart] = field(default_factory=dict)
@@ -49,7 +53,8 @@ class Node:
         """JSON-ready, without secrets: references stay {"file": ..} or {"env": ..}. Parts are as they stand in an inventory."""
         record: dict[str, Any] = {
             "id": self.id, "name": self.name, "macs": list(self.macs), "ip": self.ip, "arch": self.arch, "firmware": self.firmware,
-            "state": self.state, "images": list(self.images), "groups": list(self.groups), "domains": list(self.domains),
+            "state": self.state, "images": list(self.images), "profile": self.profile, "groups": list(self.groups),
+            "domains": list(self.domains),
         }
         for part in self.parts.values():
             secrets = {k: v.to_record() for k, v in msgspec.structs.asdict(part).items() if isinstance(v, SecretRef)}
@@ -66,7 +71,7 @@ class Node:
             return cls(
                 id=record["id"], name=record["name"], macs=tuple(record["macs"]), ip=record["ip"],
                 arch=record.get("arch", "x86_64"), firmware=record.get("firmware", "bios"), state=record.get("state", "up"),
-                images=tuple(record.get("images", ())), groups=tuple(record.get("groups", ())),
+                images=tuple(record.get("images", ())), profile=record.get("profile", ""), groups=tuple(record.get("groups", ())),
                 domains=tuple(record.get("domains", ())), parts=found,
             )
         except KeyError as error:

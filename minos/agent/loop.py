@@ -20,6 +20,7 @@ from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early, Look
+from minos.agent.hardware import Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
@@ -69,6 +70,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
         prepare(early.config.run)
+        self._hardware = Hardware(early.config.run, early.event)
         self._swap = Swap(early.config, early.event, early.inbox.wake)
         self._work: Work | None = None
         self._watching: dict[int, str] = {}
@@ -137,6 +139,7 @@ class Agent:
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()
+        self._hardware.look()
         mask, state = machine.report(VOUCHES)
         work.bond.hello(revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state)
         if now >= self._serve_at:

@@ -7,8 +7,13 @@ import sys
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
+from minos.build import profiles
 from minos.build.builder import COMPRESSORS, BuildOptions, build, table
-from minos.build.kernel import module_names
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word for word in text.split(",") if word)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,14 +22,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/layercake")
     parser.add_argument("--ca", type=Path, help="the head's certificate authority, PEM")
-    parser.add_argument("--kernel-package", default="linux-image-cloud-amd64")
-    parser.add_argument("--modules", default="", help="more kernel modules, comma separated; 'server' means common network cards")
+    parser.add_argument("--profile", default=profiles.GENERAL, help="the recipe to begin with: server, virtual")
+    parser.add_argument("--kernel", help="a Debian package, or the path of a kernel")
+    parser.add_argument("--kernel-modules", help="the directory of its modules, if the kernel is a path")
+    parser.add_argument("--modules", type=words, help=f"module sets ({', '.join(profiles.SETS)}) and names, comma separated")
+    parser.add_argument("--firmware", type=words, help="Debian packages and directories, comma separated")
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3.11"))
     given = parser.parse_args(arguments)
-    modules = module_names(given.modules)
-    options = BuildOptions(given.out, given.cache, given.ca, given.kernel_package, modules, given.compression, given.python)
     try:
+        profile = profiles.of(given.profile, None, kernel=given.kernel, kernel_modules=given.kernel_modules, modules=given.modules,
+                              firmware=given.firmware)
+        options = BuildOptions(given.out, given.cache, given.ca, profile, given.compression, given.python)
         result = build(options, say=lambda text: print(text, file=sys.stderr))  # noqa: T201 (this is a command)
     except LayercakeError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is a command)

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from pathlib import Path
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.agent.bond.trust import mark
-from minos.build import cpio, kernel, python
+from minos.build import cpio, hardware, kernel, profiles, python
+from minos.build.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.attach.nbd",
@@ -32,24 +34,24 @@ APPLETS = (
     "stat", "md5sum", "sha256sum", "hexdump", "strings", "tar", "gzip", "zcat", "chroot", "nsenter", "unshare", "setsid", "stty",
     "reset", "clear", "watch", "which", "xargs", "sort", "wc",
 )
-KERNEL_PACKAGE = "linux-image-cloud-amd64"
 LIMIT = 10 * 1000 * 1000
+HARDWARE, CARDS = "hardware.img", "cards.json"
 COMPRESSORS: Mapping[str, tuple[str, ...]] = {
     "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
     "xz": ("xz", "-9e", "--check=crc32", "-c"),
     "none": ("cat",),
 }
+QUICK = {"-19": "-12", "-9e": "-6"}
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What to build. `modules` are loaded besides the base ones; `ca` is the head's certificate authority."""
+    """What to build. `ca` is the head's certificate authority."""
 
     out: Path
     cache: Path
     ca: Path | None = None
-    kernel_package: str = KERNEL_PACKAGE
-    modules: tuple[str, ...] = ()
+    profile: Profile = profiles.KNOWN[profiles.VIRTUAL]
     compression: str = "zstd"
     python: Path = Path("/usr/bin/python3.11")
 
@@ -64,7 +66,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What was built. `initramfs_bytes` is the whole file, without the kernel; `authorities` marks whom it trusts."""
+    """What was built. `initramfs_bytes` is minos.img, `hardware_bytes` hardware.img (0: the profile needs none); `authorities`
+    marks whom it trusts; `missing` are firmware files that nobody had, with the modules that may ask for them."""
 
     vmlinuz: Path
     image: Path
@@ -73,14 +76,19 @@ class BuildResult:
     kernel_bytes: int
     parts: Mapping[str, Part]
     compression: str
-    modules: tuple[str, ...] = field(default=())
+    profile: Profile
     authorities: str = ""
+    hardware_bytes: int = 0
+    modules: tuple[str, ...] = field(default=())
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """The content of minos.json."""
         return {
             "initramfs_bytes": self.initramfs_bytes, "kernel_bytes": self.kernel_bytes, "kernel_release": self.kernel_release,
-            "compression": self.compression, "modules": list(self.modules), "authorities": self.authorities,
+            "compression": self.compression, "authorities": self.authorities, "profile": self.profile.to_json(),
+            "hardware_bytes": self.hardware_bytes, "modules": list(self.modules),
+            "firmware_missing": {name: list(users) for name, users in self.missing.items()},
             "parts": {name: {"bytes": part.packed, "unpacked": part.raw} for name, part in self.parts.items()},
         }
 
@@ -129,9 +137,8 @@ def _is_tls(module: python.Module) -> bool:
     return module.name in ("_ssl", "_hashlib")
 
 
-def collect(options: BuildOptions, found: kernel.Kernel,
-            closure: python.Closure) -> tuple[dict[str, dict[str, cpio.Entry]], tuple[str, ...]]:
-    """The parts as {name: {path: entry}}, and the kernel modules in load order."""
+def collect(options: BuildOptions, found: kernel.Kernel, closure: python.Closure) -> dict[str, dict[str, cpio.Entry]]:
+    """The parts of minos.img as {name: {path: entry}}."""
     number = python.version(options.python)
     library = f"usr/lib/python{number}"
     have: set[str] = set()
@@ -141,22 +148,18 @@ def collect(options: BuildOptions, found: kernel.Kernel,
     parts["stdlib"] = {f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(python.archive(options.python, closure.stdlib))}
     parts["tls"] = _binaries({f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}, have)
     parts["crun"] = _binaries({"usr/bin/crun": _tool("crun", "crun").resolve()}, have)
-    modules = kernel.select(found, (*kernel.BASE_MODULES, *options.modules))
-    parts["modules"] = {f"usr/lib/minos/modules/{name}.ko": cpio.regular(image) for name, image in modules.items()}
-    listings = {"load": tuple(modules)}
-    for group, wanted in kernel.LATER_MODULES.items():
-        more = kernel.select(found, wanted)
-        listings[group] = tuple(more)
-        parts["modules"] |= {f"usr/lib/minos/modules/{name}.ko": cpio.regular(image) for name, image in more.items()}
-    parts["modules"] |= {f"usr/lib/minos/modules/{group}": cpio.regular("".join(f"{name}\n" for name in names).encode())
-                         for group, names in listings.items()}
+    parts["modules"] = {}
+    for group, wanted in {"load": profiles.BASE, **profiles.LATER}.items():
+        modules = kernel.select(found, wanted)
+        parts["modules"] |= {f"{hardware.DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in modules.items()}
+        parts["modules"][f"{hardware.DIRECTORY}/{group}"] = cpio.regular("".join(f"{name}\n" for name in modules).encode())
     shebang = f"#!/usr/bin/{options.python.name} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
     parts["layercake"] = {
         "usr/lib/minos.zip": cpio.regular(python.archive(options.python, closure.own)),
         "init": cpio.regular(f"{shebang}from minos.init import main\nmain()\n".encode(), 0o755),
         "usr/bin/layercake-busy": cpio.regular(b'#!/bin/sh\n' + BUSY_SCRIPT.encode(), 0o755),
     }
-    return parts, tuple(modules)
+    return parts
 
 
 BUSY_SCRIPT = """# layercake-busy busy|free : says whether this node does work that must not be interrupted.
@@ -168,11 +171,12 @@ esac
 """
 
 
-def compress(data: bytes, compression: str) -> bytes:
-    """One archive compressed. Single-threaded, because the output of parallel compressors depends on the machine."""
+def compress(data: bytes, compression: str, *, quick: bool = False) -> bytes:
+    """One archive compressed; `quick` takes an eighth of the time, and one part in twenty more. Single-threaded, because the output
+    of parallel compressors depends on the machine."""
     if compression not in COMPRESSORS:
         raise InputError(f"cannot compress with {compression!r}: choose one of {', '.join(COMPRESSORS)}")
-    command = COMPRESSORS[compression]
+    command = [QUICK.get(word, word) if quick else word for word in COMPRESSORS[compression]]
     if not shutil.which(command[0]):
         raise InputError(f"cannot build minOS: {command[0]} is not installed", hint=f"apt-get install {command[0]}")
     done = subprocess.run(command, input=data, capture_output=True)
@@ -184,29 +188,39 @@ def compress(data: bytes, compression: str) -> bytes:
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
     """Builds vmlinuz, minos.img, agent.zip and minos.json in options.out. Raises LayercakeError with what is missing."""
     _check_authority(options.ca)
-    say(f"kernel package {options.kernel_package}")
-    found = kernel.unpack(kernel.fetch(options.kernel_package, options.cache))
+    say(f"kernel {options.profile.kernel}")
+    found = profiles.fetch(options.profile, options.cache)
     say(f"kernel {found.release}")
     closure = python.closure(options.python, ROOT, ENTRIES)
-    parts, modules = collect(options, found, closure)
-    archives = {name: cpio.archive(entries) for name, entries in parts.items()}
+    extra = _hardware(options, found)
+    archives = {name: cpio.archive(entries) for name, entries in collect(options, found, closure).items()}
+    if extra is not None:
+        archives[HARDWARE] = cpio.archive(extra.entries)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        packed = dict(zip(archives, pool.map(lambda data: compress(data, options.compression), archives.values()), strict=True))
+        packed = dict(zip(archives, pool.map(lambda name: compress(archives[name], options.compression, quick=name == HARDWARE),
+                                             archives), strict=True))
+    if options.ca:
+        packed["site"] = archives["site"] = cpio.archive({CA_PATH: _file(options.ca)})
+    sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
     options.out.mkdir(parents=True, exist_ok=True)
     vmlinuz, image = options.out / "vmlinuz", options.out / "minos.img"
     write_atomic(vmlinuz, found.image.read_bytes(), mode=0o644)
-    whole = b"".join(packed.values())
-    if options.ca:
-        site = cpio.archive({CA_PATH: _file(options.ca)})
-        packed["site"], archives["site"] = site, site
-        whole += site
-    write_atomic(image, whole, mode=0o644)
+    if extra is not None:
+        write_atomic(options.out / HARDWARE, packed.pop(HARDWARE), mode=0o644)
+    write_atomic(options.out / CARDS, hardware.cards(found, extra.modules if extra is not None else ()), mode=0o644)
+    write_atomic(image, b"".join(packed.values()), mode=0o644)
     write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
-    sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
-    result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules,
-                         mark(options.ca) if options.ca else "")
+    result = BuildResult(
+        vmlinuz, image, found.release, image.stat().st_size, vmlinuz.stat().st_size, sizes, options.compression, options.profile,
+        mark(options.ca) if options.ca else "", sizes[HARDWARE].packed if extra is not None else 0,
+        extra.modules if extra is not None else (), extra.missing if extra is not None else {})
     write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
     return result
+
+
+def _hardware(options: BuildOptions, found: kernel.Kernel) -> hardware.Hardware | None:
+    names = profiles.modules(found, options.profile.modules)
+    return hardware.collect(found, names, profiles.firmware(options.profile, options.cache)) if names else None
 
 
 def _check_authority(path: Path | None) -> None:
@@ -233,11 +247,13 @@ def append_files(base: Path, files: Mapping[str, bytes], out: Path) -> None:
 
 def table(result: BuildResult) -> str:
     """What takes the space, for people."""
-    lines = [f"{'part':<12}{'unpacked':>12}{'packed':>12}"]
-    lines += [f"{name:<12}{part.raw:>12,}{part.packed:>12,}" for name, part in
+    lines = [f"{'part':<14}{'unpacked':>12}{'packed':>12}"]
+    lines += [f"{name:<14}{part.raw:>12,}{part.packed:>12,}" for name, part in
               sorted(result.parts.items(), key=lambda item: -item[1].packed)]
-    raw = sum(part.raw for part in result.parts.values())
-    lines += [f"{'minos.img':<12}{raw:>12,}{result.initramfs_bytes:>12,}", f"{'vmlinuz':<12}{'':>12}{result.kernel_bytes:>12,}"]
+    raw = sum(part.raw for name, part in result.parts.items() if name != HARDWARE)
+    lines += [f"{'minos.img':<14}{raw:>12,}{result.initramfs_bytes:>12,}", f"{'vmlinuz':<14}{'':>12}{result.kernel_bytes:>12,}"]
     if result.initramfs_bytes > LIMIT:
         lines.append(f"minos.img is over the aim of {LIMIT:,} bytes")
+    lacking = Counter(user for users in result.missing.values() for user in users)
+    lines += [f"{user} may ask for {count} firmware files that were not found" for user, count in sorted(lacking.items())]
     return "\n".join(lines)

@@ -13,20 +13,24 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from layercake import __version__
 from layercake.base.files import write_json
 from layercake.base.text import parse_json
 from layercake.kraken.errors import InputError, NotFound
+from minos.build import builder
 from minos.build.builder import BuildOptions, build
+from minos.build.profiles import Profile
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
-_MORE = (AGENT, "minos.json")
+HARDWARE = builder.HARDWARE
+_MORE = (AGENT, HARDWARE, builder.CARDS, "minos.json")
 SIGNATURE = "signature"
 
 Sign = Callable[[str], str]
@@ -37,7 +41,8 @@ Signed = Callable[[str, str], bool]
 @dataclass(frozen=True, slots=True)
 class BootSet:
     """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in bytes. `agent`: it has one that
-    can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say."""
+    can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say.
+    `profile` is what it was built by, None if it does not say; `about` all of what was said when it was built."""
 
     name: str
     directory: Path
@@ -46,12 +51,19 @@ class BootSet:
     size: int
     agent: bool
     authorities: str = ""
+    profile: Profile | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hardware(self) -> bool:
+        """Whether it has drivers in a file of their own."""
+        return (self.directory / HARDWARE).is_file()
 
 
 def name_of(directory: Path) -> str:
     """The name of the set in a directory: the version that built it, and a digest of its content."""
     digest = hashlib.blake2b(digest_size=4)
-    for name in (*FILES, AGENT):
+    for name in (*FILES, AGENT, HARDWARE):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
@@ -120,9 +132,9 @@ def load(boot: Path, name: str) -> BootSet:
         found = {}
     said = found if isinstance(found, dict) else {}
     kernel, authorities = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities"))
-    size = sum((directory / file).stat().st_size for file in FILES)
+    size = sum((directory / file).stat().st_size for file in (*FILES, HARDWARE) if (directory / file).is_file())
     return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file(),
-                   authorities)
+                   authorities, Profile.from_json(said.get("profile")), said)
 
 
 def all_of(boot: Path) -> list[BootSet]:

@@ -19,7 +19,7 @@ from tests.support.disk import on_disk
 from tests.support.world import World
 
 ROUTES = routes()
-NAMES = {"nodes": OWN, "images": "none", "boot": "none", "tokens": "nobody", "calls": "boot.steps"}
+NAMES = {"nodes": OWN, "images": "none", "boot": "none", "profiles": "none", "tokens": "nobody", "calls": "boot.steps"}
 BODIES: dict[str, dict[str, Any]] = {
     "ApplyRequest": {"yaml": RACK}, "InventoryText": {"yaml": RACK}, "RangeRequest": {}, "StateRequest": {"state": "up"},
     "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "ImageRequest": {"path": "/none", "name": "x"},

@@ -70,7 +70,7 @@ async def test_a_boot_set_is_a_directory_of_its_own_and_no_way_out_of_it(web: Bo
     assert node is not None
     web.nodes.put(dataclasses.replace(node, boot_set="second"))
     script = (await fetch(web, SCRIPT))[1].decode()
-    assert "/boot/second/vmlinuz initrd=minos.img" in script and "/boot/second/minos.img ||" in script
+    assert "/boot/second/vmlinuz?card=${netX/busid} initrd=minos.img" in script and "/boot/second/minos.img ||" in script
     assert " layercake.boot=second " in script
 
 

@@ -32,7 +32,8 @@ def test_the_script(node: Node, settings: Settings) -> None:
     lines = BootScript(settings).render(node, node.macs[0], TOKEN).splitlines()
     assert lines[0] == "#!ipxe"
     kernel = next(line for line in lines if line.startswith("kernel "))
-    assert kernel.startswith("kernel --name vmlinuz http://10.99.0.1:8080/boot/vmlinuz initrd=minos.img layercake.node=")
+    url = "http://10.99.0.1:8080/boot/vmlinuz?card=${netX/busid}"
+    assert kernel.startswith(f"kernel --name vmlinuz {url} initrd=minos.img layercake.node=")
     assert kernel.endswith(" || goto again")
     assert "initrd --name minos.img http://10.99.0.1:8080/boot/minos.img || goto again" in lines
     told = "echo Layercake: n1 cannot boot from http://10.99.0.1:8080/boot, starts again in 5 seconds"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.store.manifest import Signer
-from layercake.head.boots import Boots, BootSets
+from layercake.head.boots import DOCUMENT, Boots, BootSets
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from minos.build import BuildOptions, sets
 
@@ -36,13 +36,13 @@ def test_what_an_older_layercake_built_becomes_a_set_and_the_default(tmp_path: P
     assert (tmp_path / "vmlinuz").exists(), "an older head that still runs goes on serving it"
     newer = sets.take(tmp_path, fill(tmp_path / ".new", "new"))
     head = known(tmp_path)
-    head.load("")
+    head.load({})
     assert not (tmp_path / "vmlinuz").exists() and not list(tmp_path.glob(".new*"))
     assert head.default != newer.name and (tmp_path / head.default / "vmlinuz").read_text() == "vmlinuz old"
     assert head.of(Boots()) == head.default and head.of(Boots(wanted=newer.name)) == newer.name
-    head.load(newer.name)
+    head.load({DOCUMENT: newer.name.encode()})
     assert head.default == newer.name, "what was chosen stays chosen"
-    head.load("gone")
+    head.load({DOCUMENT: b"gone"})
     assert head.default in {s.name for s in head.all()}
 
 
@@ -66,7 +66,7 @@ def test_hostile_names_name_nothing(tmp_path: Path, name: str) -> None:
 def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
     name = signed(tmp_path, fill(tmp_path / ".a", "x"))
     head = known(tmp_path)
-    head.load("")
+    head.load({})
     assert head.order(Boots(runs="old", agent_runs="old")) is None, "nothing is wanted"
     assert head.order(Boots(runs="old", agent_runs=name, agent=name)) is None, "it has it"
     assert head.order(Boots(agent=name)) is None, "an agent that cannot be replaced"
@@ -86,7 +86,7 @@ def test_a_set_that_somebody_has_changed_is_given_to_no_node(tmp_path: Path, fil
     fill(tmp_path / ".a", "x")
     (tmp_path / ".a" / "minos.json").write_text('{"kernel_release": "6.1"}')
     name, head = signed(tmp_path, tmp_path / ".a"), known(tmp_path)
-    head.load("")
+    head.load({})
     assert head.look() == {} and head.served(Boots()) == name and head.get(name).name == name
     target, before = tmp_path / name / file, (tmp_path / name / file).stat()
     if how == "changed":
@@ -115,7 +115,7 @@ def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
     options = BuildOptions(boot, tmp_path / "cache", tmp_path / "ca.pem")
     theirs = sets.add(boot, options, print, Signer(tmp_path / "theirs").sign, lambda text, signature: True)
     head = known(boot)
-    head.load("")
+    head.load({})
     assert head.look() == {theirs.name: "it is not signed by this head"} and head.look() == {}
     with pytest.raises(Refused, match="not signed by this head"):
         head.get(theirs.name)
@@ -132,7 +132,7 @@ def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
 def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: Path) -> None:
     old = sets.take(tmp_path, fill(tmp_path / ".a", "x")).name
     head = known(tmp_path)
-    head.load("")
+    head.load({})
     head.sign_all()
     assert head.look() == {} and head.get(old).name == old
     (tmp_path / old / "vmlinuz").write_text("changed")

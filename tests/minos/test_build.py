@@ -16,8 +16,10 @@ from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, BuildResult, append_files, build, cpio, table
 from minos.build import python as python_module
 from minos.build.builder import ENTRIES, LIMIT, ROOT
+from minos.build.profiles import KNOWN, Profile
 
 CACHE = Path.home() / ".cache/layercake"
+VIRTUAL = KNOWN["virtual"]
 INTERPRETER = Path("/usr/bin/python3.11")
 ALLOWED = {
     "__future__", "_weakrefset", "ast", "base64", "codecs", "collections", "contextlib", "copy", "copyreg", "ctypes",
@@ -153,9 +155,9 @@ def test_cpio_is_read_back_by_a_foreign_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "what"), [
-    ({"modules": ("no_such_driver",)}, "no_such_driver"),
+    ({"profile": Profile("x", VIRTUAL.kernel, modules=("no_such_driver",))}, "no_such_driver"),
     ({"compression": "rar"}, "rar"),
-    ({"kernel_package": "no-such-kernel-package"}, "no-such-kernel-package"),
+    ({"profile": Profile("x", "no-such-kernel-package")}, "no-such-kernel-package"),
     ({"python": Path("/usr/bin/perl")}, "perl"),
 ])
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, object], what: str) -> None:

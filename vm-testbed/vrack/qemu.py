@@ -62,8 +62,8 @@ def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[st
         "-chardev", f"file,id=console,path={directory / 'console.log'},append=on", "-serial", "chardev:console",
         "-qmp", "stdio",
         "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
-        "-device", f"virtio-net-pci,netdev=net0,mac={node.mac},bootindex=1{rom}",
-        "-boot", "reboot-timeout=5000",
+        "-device", f"{node.nic},netdev=net0,mac={node.mac},bootindex=1{rom}",
+        "-boot", "reboot-timeout=5000", *node.more,
     ]
     if node.firmware is Firmware.UEFI:
         argv += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF_CODE}",

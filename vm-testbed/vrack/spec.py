@@ -43,13 +43,16 @@ class NicRom(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class VmSpec:
-    """One machine. Empty fields are filled in from its place in the rack by `placed`."""
+    """One machine. Empty fields are filled in from its place in the rack by `placed`. `nic` is QEMU's name of the card that it
+    boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have."""
 
     firmware: Firmware = Firmware.BIOS
     bmc: BmcKind = BmcKind.IPMI
     name: str = ""
     memory_mib: int = 512
     nic_rom: NicRom = NicRom.IPXE
+    nic: str = "virtio-net-pci"
+    more: tuple[str, ...] = ()
     mac: str = ""
     ip: str = ""            # what the inventory reserves for it; nothing here configures it
     uuid: str = ""

@@ -165,9 +165,54 @@ class BootSetShown(msgspec.Struct):
     kernel: str
     size: int
     agent: bool
+    profile: str | None
+    profile_default: bool
     boot: list[str]
     run: list[str]
     agents: list[str]
+
+
+class PartSize(msgspec.Struct):
+    """A part of a boot set: bytes as it ships, and as it is on the node."""
+
+    bytes: int
+    unpacked: int
+
+
+class Recipe(msgspec.Struct):
+    """What a boot set was built by."""
+
+    name: str
+    kernel: str
+    kernel_modules: str
+    modules: list[str]
+    firmware: list[str]
+
+
+class BootSetDetails(msgspec.Struct):
+    """One boot set. `modules` are those of hardware.img; `firmware_missing` are files that nobody had when it was built, with the
+    modules that may ask for them."""
+
+    name: str
+    built: float
+    kernel: str
+    size: int
+    profile: Recipe | None
+    modules: list[str]
+    parts: dict[str, PartSize]
+    firmware_missing: dict[str, list[str]]
+
+
+class OneBootSet(msgspec.Struct):
+    """One boot set."""
+
+    set: BootSetDetails
+
+
+class RemovedSets(msgspec.Struct):
+    """The boot sets that were deleted."""
+
+    removed: list[str]
 
 
 class BootSetList(msgspec.Struct):

@@ -47,6 +47,17 @@ class Container(msgspec.Struct):
     retry_in_s: float | None
 
 
+class CardShown(msgspec.Struct):
+    """A network card, as its node says. One without a driver has no name, and names the modules that it lacks, if any are known."""
+
+    slot: str
+    name: str
+    mac: str
+    driver: str
+    id: str
+    absent: list[str]
+
+
 class NodeBoots(msgspec.Struct):
     """Boot sets: of the next boot if it is not the default, of this one, of its agent, and why the agent could not be replaced."""
 
@@ -83,6 +94,8 @@ class NodeShown(msgspec.Struct):
     ip: str
     macs: list[str]
     firmware: str
+    profile: str | None
+    cards: list[CardShown]
     groups: list[str]
     boot_id: str | None
     boots: NodeBoots

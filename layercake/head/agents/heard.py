@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from imageapi import events as images
 from imageapi.spec.health import DEGRADED, UNHEALTHY
-from layercake.head.state.store import Record
+from layercake.head.state.store import Card, Record
 from layercake.kraken.events import EventKind
 from minos.build.sets import NAME
-from minos.events import AGENT, AGENT_SWAP_FAILED, NODE_API
+from minos.events import AGENT, AGENT_SWAP_FAILED, HARDWARE, NODE_API
 
-_MAX_CONTAINERS = 200
+_MAX_CONTAINERS, _MAX_CARDS = 200, 64
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "name": str, "digest": str, "state": str, "health": str, "pid": int, "started_s": (int, float, type(None)), "retries": int,
     "last_error": str, "error": str, "retry_in_s": (int, float, type(None)),
@@ -29,6 +29,17 @@ def containers(data: object) -> tuple[dict[str, Any], ...]:
             shown = {name: entry.get(name) for name in _FIELDS}
             found.append({name: value[:500] if isinstance(value, str) else value for name, value in shown.items()})
     return tuple(found[:_MAX_CONTAINERS])
+
+
+def cards(data: object) -> tuple[Card, ...]:
+    """A node's network cards as it says, as far as they are well-formed."""
+    found = []
+    for entry in data[:_MAX_CARDS] if isinstance(data, list) else []:
+        if isinstance(entry, dict):
+            words = {k: v[:80] for k in ("slot", "name", "mac", "driver", "id") if isinstance(v := entry.get(k), str)}
+            absent = entry.get("absent")
+            found.append(Card(**words, absent=tuple(str(m)[:80] for m in absent[:8]) if isinstance(absent, list) else ()))
+    return tuple(found)
 
 
 def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -> bool:
@@ -52,6 +63,8 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
         has, mark = data.get("certificate"), data.get("authorities")
         if isinstance(has, int) and 0 <= has < 1 << 31 and isinstance(mark, str):
             record.trust = replace(record.trust, has=has, authorities=mark[:64])
+    elif kind is HARDWARE:
+        record.cards = cards(data.get("cards"))
     elif kind is AGENT:
         record.boots = replace(record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent")))
     elif kind is AGENT_SWAP_FAILED:

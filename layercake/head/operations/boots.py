@@ -16,7 +16,7 @@ from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.rolls import Ask, plan_of, stages_of, with_batches
 from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.state.store import Record
-from layercake.kraken.errors import InputError, Refused
+from layercake.kraken.errors import InputError, NotFound, Refused
 from minos.build import sets
 from minos.build.sets import BootSet
 
@@ -27,10 +27,12 @@ its agent."""
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A boot set, why it is not used ("" if it is), and the names of the nodes that boot it next, run it, and have its agent."""
+    """A boot set, whether it is the default of the site, and of its profile, why it is not used ("" if it is), and the names of the
+    nodes that boot it next, run it, and have its agent."""
 
     found: BootSet
     default: bool
+    of_profile: bool
     trouble: str
     boot: list[str]
     run: list[str]
@@ -46,39 +48,66 @@ class BootSets:
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
         known, uses = self._head.boots, []
-        of = [(r.name, known.of(r.boots), r.boots) for r in self._store]
+        of = [(r.name, known.of(r.boots, r.node.profile), r.boots) for r in self._store]
         for found in known.all():
             uses.append(Use(
-                found, found.name == known.default, known.trouble(found.name),
+                found, found.name == known.default, found.name in known.of_profiles.values(), known.trouble(found.name),
                 sorted(n for n, wanted, _ in of if wanted == found.name),
                 sorted(n for n, _, b in of if b.runs == found.name), sorted(n for n, _, b in of if b.agent_runs == found.name)))
         return uses
 
-    async def choose(self, name: str, by: str) -> list[str]:
-        """Makes a set the one that nodes boot which no roll took elsewhere; it touches none that runs. Returns who boots it
-        next."""
+    async def choose(self, name: str, by: str, *, of_profile: bool = False) -> list[str]:
+        """Makes a set the one that nodes boot which no roll took elsewhere: those without a profile, or those of its own; it
+        touches none that runs. Returns who boots it next."""
+        known = self._head.boots
         async with self._head.desire.draft(revises=False) as draft:
-            self._head.boots.get(name)
-            draft.documents[boots.DOCUMENT] = name.encode
-            draft.after(partial(setattr, self._head.boots, "default", name))
-            draft.event(None, events.BOOT_DEFAULT, f"nodes boot {name} from now on, by {said_by(by)}")
-            theirs = [r for r in self._store if not r.boots.wanted]
+            found = known.get(name)
+            profile = found.profile.name if found.profile is not None else ""
+            if of_profile and not profile:
+                raise InputError(f"cannot make {name} the set of a profile: it does not say by which it was built")
+            if of_profile:
+                draft.documents[boots.OF_PROFILES + profile] = name.encode
+                draft.after(partial(known.of_profiles.update, {profile: name}))
+            else:
+                draft.documents[boots.DOCUMENT] = name.encode
+                draft.after(partial(setattr, known, "default", name))
+            whose = f"nodes of profile {profile}" if of_profile else "nodes"
+            draft.event(None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}")
+            theirs = [r for r in self._store if not r.boots.wanted and r.node.profile == (profile if of_profile else "")]
             for record in theirs:
                 draft.after(partial(self._head.teller.changed, record))
         return sorted(r.name for r in theirs)
 
+    async def remove_profile(self, profile: str) -> list[str]:
+        """Deletes all sets that were built by a profile; returns their names. Raises NotFound, and Refused while a node, the site
+        or a roll needs one of them: none is deleted then."""
+        found = [s.name for s in self._head.boots.all() if s.profile is not None and s.profile.name == profile]
+        if not found:
+            raise NotFound(f"cannot find boot profile {profile[:64]!r}: no boot set was built by it",
+                           hint="see `layercake profile list`")
+        for name in found:
+            self._check_unused(name)
+        for name in found:
+            await asyncio.to_thread(sets.remove, self._head.boots.directory, name)
+        self._head.boots.of_profiles.pop(profile, None)
+        return found
+
     async def remove(self, name: str) -> None:
         """Deletes a set. Raises NotFound, and Refused while a node or a roll needs it."""
+        sets.load(self._head.boots.directory, name)
+        self._check_unused(name)
+        await asyncio.to_thread(sets.remove, self._head.boots.directory, name)
+
+    def _check_unused(self, name: str) -> None:
         known = self._head.boots
-        sets.load(known.directory, name)
-        users = [r.name for r in self._store if name in (known.of(r.boots), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
+        users = [r.name for r in self._store
+                 if name in (known.of(r.boots, r.node.profile), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
         if name == known.default or users:
             why = f"used by {', '.join(users[:10])}" if users else "it is the default"
             raise Refused(f"cannot remove boot set {name}: {why}", hint="see `layercake boot list`")
         roll = next((r for r in self._head.rolls.active() if name in r.boots), None)
         if roll is not None:
             raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
-        await asyncio.to_thread(sets.remove, known.directory, name)
 
     async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
         """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in place. Raises NotFound,
@@ -98,7 +127,7 @@ class BootSets:
     def _before(self, kind: Kind, record: Record) -> str:
         """What a node goes back to."""
         mine = record.boots
-        return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine)
+        return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine, record.node.profile)
 
     def _check_agents(self, found: BootSet, records: Iterable[Record]) -> None:
         if not found.agent:

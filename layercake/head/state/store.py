@@ -73,6 +73,18 @@ class Trust(msgspec.Struct, frozen=True):
     authorities: str = ""
 
 
+class Card(msgspec.Struct, frozen=True):
+    """A network card, as the node says: its interface and MAC address, or for one without a driver `id` (vendor:device) and the
+    modules for it that are `absent` in its boot set."""
+
+    slot: str = ""
+    name: str = ""
+    mac: str = ""
+    driver: str = ""
+    id: str = ""
+    absent: tuple[str, ...] = ()
+
+
 class WantedImage(msgspec.Struct, frozen=True):
     """An image that a node shall run."""
 
@@ -91,8 +103,9 @@ class Record:
     `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
     it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
     its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what
-    the guard minds of it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have. `applied` names
-    the images that an inventory gave it: others than the node's are those of `image roll` since.
+    the guard minds of it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its
+    network cards as it last said. `applied` names the images that an inventory gave it: others than the node's are those of `image
+    roll` since.
     """
 
     row: int
@@ -115,6 +128,7 @@ class Record:
     boots: Boots = field(default_factory=Boots)
     session: Session | None = None
     trust: Trust = field(default_factory=Trust)
+    cards: tuple[Card, ...] = ()
     last_seen: float | None = None
     address: tuple[str, int] | None = None
     changed_at: float = 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import msgspec
+
 from imageapi.spec.state import given_up
 from layercake.head.guard.facts import Verdict
 from layercake.head.hosting.table import Table
@@ -76,6 +78,7 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
         "containers": containers if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
+        "profile": record.node.profile or None, "cards": [msgspec.to_builtins(card) for card in record.cards],
         **parts_view(record.node, table, brief=brief),
         "boot_id": record.session.boot_id if record.session else None,
         "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,

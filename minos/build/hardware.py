@@ -1,0 +1,139 @@
+"""The second initramfs, hardware.img: the modules of a profile, their firmware, and tables that say which device wants which
+module.
+
+There are two of each table: text files as depmod writes them, for busybox' modprobe (people, and the kernel itself when a program
+asks for a file system or a protocol), and one for minos.hardware, which a node reads in milliseconds where the text takes a tenth
+of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minos.build import cpio, kernel, profiles
+from minos.build.kernel import Kernel, Module
+from minos.hardware import TABLE
+
+if TYPE_CHECKING:
+    from minos.hardware import Globs, Tables
+
+DIRECTORY = "usr/lib/minos/modules"
+TOGETHER: Mapping[str, tuple[str, ...]] = {"ipmi_si": ("ipmi_devintf",), "ipmi_ssif": ("ipmi_devintf",), "mlx5_core": ("mlx5_ib",),
+                                           "mlx4_core": ("mlx4_en", "mlx4_ib"), "virtio_net": ("af_packet",)}
+"""What is loaded with a module, if it ships: no device asks for it."""
+
+ALWAYS = ("af_packet",)
+"""What is loaded on every machine, if it ships: programs that read frames ask for it."""
+
+_MARSHAL_VERSION = 2  # the oldest with all that is needed: builder and node may have different versions of Python
+_PREFIX = re.compile(r"[*?[]")
+_PCI = re.compile(r"pci:v0000([0-9A-F]{4})d(?:0000)?([0-9A-F]{4}|\*)s.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What was put together: files for the archive, the modules by the archive's own order, the firmware files that they may ask
+    for and nobody had {file: modules}, and the sizes of modules and firmware in bytes."""
+
+    entries: Mapping[str, cpio.Entry]
+    modules: tuple[str, ...]
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def globs(modules: Iterable[Module]) -> Globs:
+    """{what stands before the first wildcard: [(glob, module)]} of the devices that modules are for."""
+    found: Globs = {}
+    for module in modules:
+        for alias in module.aliases:
+            found.setdefault(_PREFIX.split(alias, maxsplit=1)[0], []).append((alias, module.name))
+    return found
+
+
+def is_network(module: Module) -> bool:
+    """Whether it drives network cards, by its place in the kernel's tree."""
+    return "/drivers/net/" in str(module.file)
+
+
+def tables(found: Kernel, names: Iterable[str]) -> Tables:
+    """What minos.hardware works by."""
+    have = [found.index[name] for name in names]
+    inside = {m.name for m in have} | set(kernel.order(found, profiles.BASE))
+    network = {kernel.plain(n) for n in profiles.SETS[profiles.NETWORK]}
+    first = set(kernel.order(found, sorted(n for n in network if n in found.index)))
+    absent = (m for name, m in found.index.items() if is_network(m) and name not in inside and name not in found.builtin)
+    return {
+        "globs": globs(found.index[name] for name in sorted(inside)),
+        "needs": {m.name: [n for n in kernel.order(found, (m.name,)) if n in inside] for m in have},
+        "network": sorted(name for name in inside if name in first or is_network(found.index[name])),
+        "along": {name: [n for n in more if n in inside] for name, more in TOGETHER.items() if name in inside},
+        "always": [name for name in ALWAYS if name in inside],
+        "absent": globs(absent),
+    }
+
+
+def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> Hardware:
+    """The content of hardware.img. Raises InputError for a module of another kernel or another machine."""
+    images = kernel.select(found, names)
+    entries: dict[str, cpio.Entry] = {f"{DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in images.items()}
+    places, missing, size = list(firmware), {}, 0
+    for wanted, users in sorted(_wanted(found, images).items()):
+        file = next((place / name for place in places for name in (wanted, f"{wanted}.xz", f"{wanted}.zst")
+                     if (place / name).is_file()), None)
+        if file is None:
+            missing[wanted] = users
+            continue
+        ending = file.suffix if file.name != Path(wanted).name else ""
+        content = file.read_bytes()
+        size += len(content)
+        entries[f"usr/lib/firmware/{wanted}{ending}"] = cpio.regular(content)
+    said = tables(found, images)
+    entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**said}, _MARSHAL_VERSION))
+    entries |= _for_modprobe(found, images)
+    return Hardware(entries, tuple(images), missing, {"modules": sum(map(len, images.values())), "firmware": size})
+
+
+def _wanted(found: Kernel, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    wanted: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        for file in found.index[name].firmware:
+            if not Path(file).is_absolute() and ".." not in Path(file).parts:
+                wanted[file] = (*wanted.get(file, ()), name)
+    return wanted
+
+
+def _for_modprobe(found: Kernel, images: Iterable[str]) -> dict[str, cpio.Entry]:
+    """modules.dep and modules.alias, of this archive's modules and of minOS's own."""
+    own = kernel.order(found, (*profiles.BASE, *(name for names in profiles.LATER.values() for name in names)))
+    names = sorted({*images, *own})
+    path = {name: f"/{DIRECTORY}/{name}.ko" for name in names}
+    depends = "".join(f"{path[name]}: {' '.join(path[n] for n in reversed(kernel.order(found, (name,))[:-1]) if n in path)}\n"
+                      for name in names)
+    aliases = "".join(f"alias {alias} {name}\n" for name in names for alias in found.index[name].aliases)
+    root = f"usr/lib/modules/{found.release}"
+    return {root: cpio.directory(), f"{root}/modules.dep": cpio.regular(depends.encode()),
+            f"{root}/modules.alias": cpio.regular(aliases.encode()), f"{root}/modules.symbols": cpio.regular(b"")}
+
+
+def cards(found: Kernel, names: Iterable[str]) -> bytes:
+    """The content of cards.json: the network cards on PCI, as vendor:device, that the modules drive (`have`), and those that other
+    modules of this kernel would drive, with these (`lacking`)."""
+    inside = {*names, *kernel.order(found, profiles.BASE)}
+    have, lacking = set(), dict[str, list[str]]()
+    for module in found.index.values():
+        if not is_network(module) and module.name not in inside:
+            continue
+        for match in filter(None, map(_PCI.fullmatch, module.aliases)):
+            card = f"{match[1]}:{match[2]}".lower()
+            if module.name in inside:
+                have.add(card)
+            elif module.name not in lacking.setdefault(card, []):
+                lacking[card].append(module.name)
+    return json.dumps({"have": sorted(have), "lacking": {c: m for c, m in sorted(lacking.items()) if c not in have}},
+                      separators=(",", ":")).encode()

@@ -1,0 +1,269 @@
+"""Which kernel modules a machine's devices want, and loading them: at the start in waves, later when a device comes.
+
+A device says by its modalias what it is, a module by globs what it is for. Buses are found by modules, and devices on them only
+then: so sysfs is looked through again until nothing new comes (Linux' Documentation/driver-api; `modules.alias` of depmod).
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from minos import syscalls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes a node that starts 30 ms
+    from typing import Any, TypedDict
+
+    Globs = dict[str, list[tuple[str, str]]]
+    Device = dict[str, Any]
+
+    class Tables(TypedDict):
+        """As the builder writes it (minos.build.hardware): globs of devices with the modules for them, by what stands before the
+        first wildcard; what each module needs, itself last; the modules that the boot card may need; what is loaded along with a
+        module, and always; the globs of network modules that are not there."""
+
+        globs: Globs
+        needs: dict[str, list[str]]
+        network: list[str]
+        along: dict[str, list[str]]
+        always: list[str]
+        absent: Globs
+
+MODULES = "/usr/lib/minos/modules"
+TABLE = "/usr/lib/minos/hardware"
+SYS = "/sys"
+FOUND = "hardware.json"
+"""What was found, in the run directory: read by the agent, which tells the head."""
+
+EMPTY: Tables = {"globs": {}, "needs": {}, "network": [], "along": {}, "always": [], "absent": {}}
+_NETLINK_KOBJECT_UEVENT = 15
+_SETTLED = 4
+_BETWEEN_S = 0.5
+_NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EEXIST)
+"""A driver that finds no device of its own says so by the first two; the third is one that is loaded already."""
+
+
+def tables(path: str = TABLE) -> Tables:
+    """The tables of this minOS; empty ones where hardware.img was not loaded. Raises OSError."""
+    try:
+        found: Tables = marshal.loads(Path(path).read_bytes())  # noqa: S302 (it was unpacked with this program)
+    except FileNotFoundError:
+        return EMPTY
+    return found
+
+
+def matches(glob: str, name: str) -> bool:
+    """Whether a device's modalias is one of a glob's. By string search where that does: a regular expression for each of two
+    thousand globs takes seconds on a slow machine."""
+    if "[" in glob or "?" in glob:
+        import re  # here, and json below: PID 1 must start fast, and does without them on most machines
+
+        pattern = re.sub(r"\\([*?])", lambda m: ".*" if m[1] == "*" else ".", re.escape(glob))
+        return re.fullmatch(pattern.replace(r"\[", "[").replace(r"\]", "]").replace(r"\-", "-"), name) is not None
+    first, *rest = glob.split("*")
+    if not rest:
+        return glob == name
+    if not name.startswith(first):
+        return False
+    at = len(first)
+    for part in rest[:-1]:
+        at = name.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return len(name) - len(rest[-1]) >= at and name.endswith(rest[-1])
+
+
+def wanted(globs: Globs, names: Iterable[str]) -> dict[str, str]:
+    """{module: a device that wants it}, for the devices with these modaliases."""
+    lengths, found = sorted({len(prefix) for prefix in globs}), {}
+    for name in names:
+        for length in lengths:
+            if length > len(name):
+                break
+            for glob, module in globs.get(name[:length], ()):
+                if module not in found and matches(glob, name):
+                    found[module] = name
+    return found
+
+
+def _read(path: str) -> str:
+    """A file of sysfs, "" if it cannot be read. By system calls: a slow machine has thousands of them to read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(handle, 4096).decode("utf-8", "replace").strip()
+        finally:
+            os.close(handle)
+    except OSError:
+        return ""
+
+
+def _names(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+
+
+def _target(path: str) -> str:
+    """The last name of what a symbolic link leads to, "" if it is none."""
+    try:
+        return Path(path).readlink().name
+    except OSError:
+        return ""
+
+
+def modaliases(root: str = SYS) -> Iterator[str]:
+    """What the machine's devices say they are. By way of the buses: a walk of all of sysfs takes ten times as long."""
+    yield _read(f"{root}/class/dmi/id/modalias")
+    for bus in _names(f"{root}/bus"):
+        devices = f"{root}/bus/{bus}/devices"
+        for device in _names(devices)[: 1 if bus == "cpu" else None]:
+            yield _read(f"{devices}/{device}/modalias")
+
+
+class Plug:
+    """Loads modules for devices. `load` loads a file, `say` tells the console."""
+
+    def __init__(self, found: Tables, say: Callable[[str], None], *, root: str = SYS,
+                 load: Callable[[str], None] = syscalls.load_module) -> None:
+        self.tables, self._say, self._root, self._load = found, say, root, load
+        self._network = frozenset(found["network"])
+        self._known: set[str] = set()
+        self._waiting: dict[str, str] = {}
+        self.loaded: dict[str, str] = {}
+        self._done: set[str] = set()
+
+    def take(self, names: Iterable[str], *, network: bool = False) -> int:
+        """Loads what new devices want; with `network` only what the boot card may need, the rest stays for later. Returns how many
+        modules it loaded, or tried to."""
+        new = {name for name in names if name} - self._known
+        self._known |= new
+        self._waiting |= wanted(self.tables["globs"], sorted(new))
+        now = [m for m in self._waiting if not network or m in self._network]
+        return sum(self._module(module, self._waiting.pop(module)) for module in now)
+
+    def wave(self, *, network: bool = False) -> int:
+        """Looks through the devices once; see `take`."""
+        return self.take(modaliases(self._root), network=network)
+
+    def always(self) -> None:
+        """Loads what no device asks for."""
+        for module in self.tables["always"]:
+            self._module(module, "every machine")
+
+    def _module(self, module: str, why: str) -> int:
+        count = 0
+        for name in (*self.tables["needs"].get(module, [module]), *self.tables["along"].get(module, ())):
+            for inner in self.tables["needs"].get(name, [name]):
+                if inner not in self._done:
+                    self._done.add(inner)
+                    count += self._one(inner, why)
+        return count
+
+    def _one(self, name: str, why: str) -> int:
+        path = f"{MODULES}/{name}.ko"
+        try:
+            self._load(path)
+        except FileNotFoundError:
+            return 0  # one of minOS itself, or of the kernel
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                refused = "its signature is not one that the kernel trusts" if error.errno == errno.EKEYREJECTED else error.strerror
+                self._say(f"hardware: cannot load module {name} ({why}): {refused}")
+            return 1
+        self.loaded[name] = why
+        return 1
+
+    def cards(self) -> list[Device]:
+        """The machine's network cards: those with a driver, by the names of their interfaces, and those without one, with the
+        modules that would be for them and are not here."""
+        found: list[Device] = []
+        for name in _names(f"{self._root}/class/net"):
+            device = f"{self._root}/class/net/{name}/device"
+            if slot := _target(device):
+                found.append({"name": name, "mac": _read(f"{self._root}/class/net/{name}/address"), "slot": slot,
+                              "alias": _read(f"{device}/modalias"), "driver": _target(f"{device}/driver")})
+        return found + self.without()
+
+    def without(self) -> list[Device]:
+        """The network cards on PCI that no driver has taken."""
+        root, found = f"{self._root}/bus/pci/devices", []
+        for slot in _names(root):
+            if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(f"{root}/{slot}/driver"):
+                alias = _read(f"{root}/{slot}/modalias")
+                vendor, device = (_read(f"{root}/{slot}/{word}")[2:] for word in ("vendor", "device"))
+                found.append({"slot": slot, "alias": alias, "id": f"{vendor}:{device}",
+                              "absent": sorted(wanted(self.tables["absent"], (alias,))),
+                              "refused": sorted(wanted(self.tables["globs"], (alias,)))})
+        return found
+
+
+def explain(card: Device) -> str:
+    """Why a network card has no driver, for people."""
+    said = f"network card {card['id']} at {card['slot']} has no driver"
+    if card["refused"]:
+        return f"{said}: {', '.join(card['refused'])} does not take it"
+    if card["absent"]:
+        return f"{said}: module {' or '.join(card['absent'])} is not in this boot profile"
+    return f"{said}: this kernel has no module for it"
+
+
+def find(plug: Plug, there: Callable[[], str], clock: Callable[[], float], timeout: float) -> str:
+    """Loads what the boot card may need, in waves, until `there` names its interface; "" if that never comes."""
+    deadline = clock() + timeout
+    while not (name := there()) and clock() < deadline:
+        if not plug.wave(network=True):
+            time.sleep(0.05)
+    return name
+
+
+def watch(plug: Plug, run: str) -> None:
+    """Loads what all devices want, tells what was found, and then waits for devices that come. Never returns."""
+    listener = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_KOBJECT_UEVENT)
+    listener.bind((0, 1))
+    began = time.monotonic()
+    plug.always()
+    quiet = last = 0.0
+    while quiet < _SETTLED:
+        if plug.wave():
+            quiet, last = 0, time.monotonic()
+        else:
+            quiet += 1
+            time.sleep(_BETWEEN_S)
+    tell(plug, run, max(0.0, last - began))
+    while True:
+        try:
+            plug.take(added(listener.recv(1 << 16)))
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            plug.wave()  # more came than could be heard
+        tell(plug, run, max(0.0, last - began))
+
+
+def added(message: bytes) -> list[str]:
+    """The modalias of a device that the kernel says has come (Linux' lib/kobject_uevent.c)."""
+    words = message.split(b"\0")
+    if b"ACTION=add" not in words:
+        return []
+    return [word[9:].decode("utf-8", "replace") for word in words if word.startswith(b"MODALIAS=")]
+
+
+def tell(plug: Plug, run: str, seconds: float) -> None:
+    """Writes down what was found, if that has changed."""
+    import json
+
+    text = json.dumps({"cards": plug.cards(), "modules": plug.loaded, "cold_plug_s": round(seconds, 2)})
+    path, new = Path(run, FOUND), Path(run, f"{FOUND}.new")
+    if not path.exists() or path.read_text() != text:
+        new.write_text(text)
+        new.replace(path)

@@ -1,0 +1,101 @@
+"""Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
+
+One rack: each machine boots by another card, out of that card's own ROM, SeaBIOS and OVMF in turn; n0 has a controller of each kind
+and IPMI over KCS besides, n1 a second card that nothing boots by.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from headrun import HeadRun
+from vrack.rack import Rack
+from vrack.spec import BmcKind, Firmware, VmSpec
+
+pytestmark = [pytest.mark.vm, pytest.mark.root]
+BOOT_S = 400.0
+SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 2}}
+
+
+def disk(number: int, *device: str) -> tuple[str, ...]:
+    """A small disk of zeros on a controller."""
+    return ("-drive", f"if=none,id=d{number},driver=null-co,size=64M,read-zeroes=on",
+            *(word.format(disk=f"drive=d{number}") for word in device))
+
+
+STORAGE = (
+    *disk(0, "-device", "ide-hd,bus=ide.0,{disk}"), *disk(1, "-device", "nvme,serial=layercake,{disk}"),
+    *disk(2, "-device", "megasas,id=raid", "-device", "scsi-hd,bus=raid.0,{disk}"),
+    *disk(3, "-device", "virtio-scsi-pci,id=vs", "-device", "scsi-hd,bus=vs.0,{disk}"),
+    *disk(4, "-device", "qemu-xhci,id=usb", "-device", "usb-storage,bus=usb.0,{disk}"),
+    "-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc",
+)
+SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=")
+USB = ("-netdev", "user,id=net2,restrict=on", "-device", "qemu-xhci,id=usb", "-device", "usb-net,bus=usb.0,netdev=net2")
+MACHINES = (
+    VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000", more=STORAGE),
+    VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=SECOND),
+    VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=USB),
+    VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139"),
+)
+DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp"}
+
+
+class Site:
+    """The rack with a head over it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.rack = Rack(directory / "rack", MACHINES)
+        self.head = HeadRun(self.rack, directory / "head", "server")
+
+    def says(self, node: str, *command: str) -> str:
+        """The output of a command on a node."""
+        return self.head.cli("node", "exec", node, "--", *command).stdout
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="layercake-metal-") as directory:
+        found = Site(Path(directory))
+        try:
+            found.rack.up()
+            found.head.init(SETTINGS)
+            found.head.start()
+            found.head.apply(found.rack.inventory())
+            found.head.wait_converged(BOOT_S)
+            yield found
+        finally:
+            found.head.close()
+            found.rack.down()
+
+
+def cards(site: Site, node: str) -> dict[str, str]:
+    """{MAC: driver} of a node's cards, once it has told of them all."""
+    site.head.wait(f"{node} tells of its cards", lambda: site.head.nodes()[node]["cards"], 120)
+    return {card["mac"]: card["driver"] for card in site.head.nodes()[node]["cards"]}
+
+
+def test_each_card_boots_by_its_own_driver(site: Site) -> None:
+    for spec in site.rack.nodes:
+        assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
+        assert not [e for e in site.head.history(spec.name) if e["kind"] == "boot.nbp-sent"], "an iPXE ROM gets the script at once"
+
+
+def test_a_second_card_is_driven_and_not_booted_by(site: Site) -> None:
+    assert cards(site, "n1")["52:54:00:99:01:01"] == "e1000"
+    site.head.wait("the card on USB comes", lambda: "cdc" in str(cards(site, "n2").values()), 120)
+
+
+def test_controllers_and_ipmi_are_there(site: Site) -> None:
+    def blocks() -> set[str]:
+        return set(site.says("n0", "ls", "/sys/block", "/dev").split())
+
+    wanted = {"nvme0n1", "sda", "sdb", "sdc", "sdd", "ipmi0"}
+    site.head.wait("all disks and /dev/ipmi0 are there", lambda: wanted <= blocks(), 180)
