@@ -17,11 +17,11 @@ from pxe import events
 from pxe.dhcp_packet import DhcpPacket, MessageType
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.paths.grub import SHIM
+from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.settings import Settings, packed
 from pxe.windows import Step, Windows
 
-BIOS_NBP = "undionly.kpxe"
-UEFI_NBP = "snponly.efi"
 _PXE, _HTTP = b"PXEClient", b"HTTPClient"
 # iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option 175, suboption 176 (no-pxedhcp).
 _NO_PXEDHCP = b"\xb0\x01\x01"
@@ -77,9 +77,10 @@ class Decision:
 
 
 class Network:
-    """What the replies of one network have in common, packed once."""
+    """What the replies of one network have in common, packed once. `signed`: boot programs for Secure Boot are there."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, signed: bool = False) -> None:
+        self.signed = signed
         lease = settings.lease_s
         self.server = packed(settings.address)
         self.server_text = settings.address
@@ -133,13 +134,14 @@ def client_of(packet: DhcpPacket) -> Client:
     return Client.UEFI_HTTP if arch == 16 else Client.OTHER
 
 
-def _program(client: Client, mac: bytes, net: Network) -> tuple[bytes, str, dict[int, bytes]]:
+def _program(client: Client, node: Node, mac: bytes, net: Network) -> tuple[bytes, str, dict[int, bytes]]:
     """siaddr, file and options that tell a client what to fetch."""
     if client is Client.IPXE:
         return net.server, f"{net.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
     if client is Client.UEFI_HTTP:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
-        return dhcp.NO_ADDRESS, f"{net.http_base}/{UEFI_NBP}", {dhcp.VENDOR_CLASS: _HTTP}
-    return net.server, BIOS_NBP if client is Client.BIOS else UEFI_NBP, {dhcp.TFTP_SERVER: net.server_text.encode()}
+        return dhcp.NO_ADDRESS, f"{net.http_base}/{UEFI_PROGRAM}", {dhcp.VENDOR_CLASS: _HTTP}
+    uefi = SHIM if node.secure_boot else UEFI_PROGRAM
+    return net.server, BIOS_PROGRAM if client is Client.BIOS else uefi, {dhcp.TFTP_SERVER: net.server_text.encode()}
 
 
 def _echoed(packet: DhcpPacket) -> dict[int, bytes]:
@@ -158,7 +160,7 @@ def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, ne
         options |= net.mask_options
         options[dhcp.HOST_NAME] = node.name.encode()
         if client is not Client.SYSTEM:
-            siaddr, name, more = _program(client, packet.mac, net)
+            siaddr, name, more = _program(client, node, packet.mac, net)
             file = name.encode()
             options[dhcp.BOOT_FILE] = file
             options |= more
@@ -202,12 +204,23 @@ def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note
     return (Note(node.id, events.FIRMWARE_DIFFERS, text, None, {"arch": arch}, every=60.0),)
 
 
-def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, armed: bool) -> Decision:
-    """Silence for firmware, and a line in the history that says why."""
+def unservable(node: Node, client: Client, net: Network) -> str:
+    """Why there is no boot program for a client, "" if there is one."""
+    if client is Client.OTHER:
+        return "there is no boot program for it"
+    if not node.secure_boot or client not in (Client.UEFI, Client.UEFI_HTTP):
+        return ""  # iPXE that runs has not been kept from it
+    if not net.signed:
+        return "it boots with Secure Boot, but shim and GRUB are not there (install shim-signed, grub-efi-amd64-signed)"
+    return "with Secure Boot it must boot by PXE: the signed GRUB has no HTTP" if client is Client.UEFI_HTTP else ""
+
+
+def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, why: str) -> Decision:
+    """Silence for firmware, and a line in the history that says why: `why` it cannot boot, "" if no boot is wanted."""
     data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac)}
     run = nodes.run(node.id)
-    if armed:
-        text = f"{client.value} (architecture {data['arch']}): there is no boot program for it"
+    if why:
+        text = f"{client.value} (architecture {data['arch']}): {why}"
         return Decision(Outcome.NO_PROGRAM, notes=(
             Note(node.id, events.IGNORED, text, Severity.WARNING, data, "arch", _IGNORED_EVERY_S),))
     if run in ("SYNC", "ERROR"):
@@ -258,8 +271,9 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Network, now
     notes: tuple[Note, ...] = ()
     if client is not Client.SYSTEM:
         armed = windows.armed(node.id, now) is not None
-        if not armed or client is Client.OTHER:
-            return _refuse_boot(node, client, packet, nodes, armed)
+        why = unservable(node, client, net)
+        if not armed or why:
+            return _refuse_boot(node, client, packet, nodes, why if armed else "")
         notes = _firmware_note(node, client, packet)
     if kind == MessageType.DISCOVER:
         reply = _reply(packet, MessageType.OFFER, node, client, net)

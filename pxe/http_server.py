@@ -6,7 +6,8 @@ Plain asyncio and FileResponse, that is sendfile: no file passes through Python.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from aiohttp import web
@@ -18,10 +19,11 @@ from layercake.base.door import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from layercake.moduleapi.web import WebServer, known
 from pxe import cards, events
-from pxe.dhcp_decision import UEFI_NBP
 from pxe.nodes import Node, boot_set, mac_bytes, mac_text
 from pxe.notes import Note
-from pxe.script import HARDWARE, INITRD, KERNEL, BootScript
+from pxe.paths import ipxe
+from pxe.paths.ipxe import UEFI_PROGRAM
+from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
 from pxe.state import BootState
 from pxe.windows import Step, Window
 
@@ -30,16 +32,15 @@ LIMITS = Limits(known=8, most=4096)
 
 
 class HttpServer:
-    """The web server on the boot network. `programs` are name -> path of boot programs."""
+    """The web server on the boot network. `programs` are name -> path of boot programs, `wall` gives seconds since the epoch."""
 
-    def __init__(self, state: BootState, script: BootScript, programs: Mapping[str, Path]) -> None:
-        self._state = state
-        self._script = script
+    def __init__(self, state: BootState, programs: Mapping[str, Path], wall: Callable[[], float] = time.time) -> None:
+        self._state, self._wall = state, wall
         boot_dir = state.settings.boot_dir
         self._files = {
             KERNEL: (boot_dir / KERNEL, Step.KERNEL), INITRD: (boot_dir / INITRD, Step.INITRD),
             HARDWARE: (boot_dir / HARDWARE, Step.HARDWARE),
-            UEFI_NBP: (programs[UEFI_NBP], Step.NBP),
+            UEFI_PROGRAM: (programs[UEFI_PROGRAM], Step.NBP),
         }
         self._server: WebServer | None = None
 
@@ -84,7 +85,8 @@ class HttpServer:
         headers = {"Cache-Control": "no-store"}
         if request.method == "HEAD":
             return web.Response(content_type="text/plain", headers=headers)
-        body = self._script.render(node, mac, window.token).encode("ascii")
+        settings = self._state.settings
+        body = ipxe.render(order(node, mac, window.token, settings, self._wall()), settings.http_base).encode("ascii")
         if why := self._state.windows.hand_out(window, mac_text(mac)):
             self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
             raise Refused(f"cannot serve this script: {why}")

@@ -57,5 +57,7 @@ class Boot(NodePart, frozen=True, kw_only=True):
 
     console: Annotated[str, Check(console), Meta(description="The kernel's console, and perhaps its speed.")] = "ttyS0"
     kernel_args: Annotated[str, Check(kernel_args), Meta(description="More arguments for minOS's kernel.")] = ""
+    secure_boot: Annotated[bool, Meta(
+        description="Whether its UEFI runs signed programs only: it boots by shim and GRUB then, and a Debian kernel.")] = False
     boot_timeout: Annotated[float, Check(boot_timeout), Meta(
         description="Seconds from power-on to the agent's join, before the boot counts as failed.")] = DEFAULT_BOOT_TIMEOUT

@@ -28,8 +28,8 @@ class Firmware(enum.Enum):
 class Node:
     """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four bytes of `ip`.
 
-    `kernel_args` and `console` are not checked here but where they meet a script (pxe.script), so that a bad one costs
-    the node its boot and not its address. `boot_set` is what it boots.
+    `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order), so that a bad one costs
+    the node its boot and not its address. `boot_set` is what it boots. `secure_boot`: its firmware runs signed programs only.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Node:
     kernel_args: str
     console: str
     boot_set: str = ""
+    secure_boot: bool = False
 
 
 def boot_set(name: str) -> str:
@@ -88,7 +89,7 @@ def from_record(node: str, record: Mapping[str, Any], network: ipaddress.IPv4Net
         raise InputError(f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi") from None
     return Node(node, name, macs, str(ip), packed(str(ip)), str(record.get("arch") or "x86_64"), firmware,
                 str(record.get("kernel_args") or ""), str(record.get("console") or ""),
-                boot_set(str(record.get("boot_set") or "")))
+                boot_set(str(record.get("boot_set") or "")), record.get("secure_boot") is True)
 
 
 class Nodes:

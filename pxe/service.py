@@ -13,21 +13,25 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
-from pxe.dhcp_decision import BIOS_NBP, UEFI_NBP, Decision, Network, decide
+from pxe.dhcp_decision import Decision, Network, decide
 from pxe.dhcp_packet import DhcpPacket
 from pxe.dhcp_server import DhcpServer
 from pxe.http_server import HttpServer
 from pxe.module import MODULE
 from pxe.nodes import Nodes, from_record
 from pxe.notes import Note, Recorder
+from pxe.paths import grub
+from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
+from pxe.paths.order import INITRD, KERNEL, order
 from pxe.ra import Advertiser
-from pxe.script import INITRD, KERNEL, BootScript
 from pxe.settings import BootSettings, Settings
+from pxe.shelf import Shelf
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
 from pxe.windows import Window, Windows
 
 _EARLY_S = 0.5
+_LIBRARY = Path("/usr/lib")
 
 
 class PxeService(Service):
@@ -40,7 +44,6 @@ class PxeService(Service):
         self._nodes = Nodes()
         self._windows = Windows()
         self._state: BootState | None = None
-        self._script: BootScript | None = None
         self._link: Link | None = None
         self._http: HttpServer | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -51,19 +54,19 @@ class PxeService(Service):
         conf = Settings.of(site, settings)
         recorder = Recorder(link, self._windows, self._clock)
         self._link = link
-        self._script = BootScript(conf)
         self._state = state = BootState(conf, self._nodes, self._windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
-        files = {name: path.read_bytes() for name, path in programs.items()}
-        network = Network(conf)
+        signed = grub.programs(_LIBRARY)
+        files = {name: path.read_bytes() for name, path in programs.items()} | signed
+        network = Network(conf, signed=bool(signed))
 
         def decide_now(packet: DhcpPacket) -> Decision:
             return decide(packet, self._nodes, self._windows, network, self._clock())
 
-        self._http = HttpServer(state, self._script, programs)
+        self._http = HttpServer(state, programs)
         try:
             await self._http.open()
-            self._open(TftpServer((conf.address, conf.tftp_port), files, state, recorder.counters, self._clock))
+            self._open(TftpServer((conf.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock))
             if conf.ra_prefix is not None:
                 self._open(Advertiser(conf, recorder))
             # Last: who gets an offer finds the rest open.
@@ -133,7 +136,7 @@ class PxeService(Service):
         the firmware of the node. Raises InputError or OperationFailed."""
         state = self._running()
         node = self._nodes.by_id(request.node)
-        if node is None or self._script is None:
+        if node is None:
             raise OperationFailed(f"cannot boot node {request.node}: the boot service has no usable record of it",
                                   hint="its history says what is wrong with the record")
         for name in (KERNEL, INITRD):
@@ -144,7 +147,7 @@ class PxeService(Service):
         params = request.params
         window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
         try:
-            self._script.render(node, node.macs[0], window.token)
+            order(node, node.macs[0], window.token, state.settings, 0.0)
         except InputError:
             self._windows.disarm(node.id)
             raise
@@ -178,7 +181,7 @@ class PxeService(Service):
 
 def _programs(ipxe_dir: Path) -> dict[str, Path]:
     """The boot programs by name. Raises OperationFailed if one is not installed."""
-    programs = {name: ipxe_dir / name for name in (BIOS_NBP, UEFI_NBP)}
+    programs = {name: ipxe_dir / name for name in (BIOS_PROGRAM, UEFI_PROGRAM)}
     for path in programs.values():
         if not path.is_file():
             raise OperationFailed(f"cannot serve boot programs: {path} is not there", hint="install the package ipxe")

@@ -58,23 +58,3 @@ class BootState:
         """A transfer to the node has ended, all of it."""
         data = {"file": name, "bytes": size, "seconds": round(seconds, 3)}
         self.recorder.note(Note(node.id, step.kind, f"sent {name}, {size} bytes in {seconds:.2f} s", data=data, step=step))
-
-    # The Gate of the TFTP server: boot programs only.
-
-    def may_fetch(self, ip: str) -> str:
-        """Why this client gets no boot program now, or ""."""
-        try:
-            self.booting(ip)
-        except Refused as refusal:
-            return refusal.message
-        return ""
-
-    def nbp_began(self, ip: str, name: str) -> None:
-        """A boot program is on its way."""
-        if (node := self.nodes.by_ip(ip)) is not None:
-            self.began(node, Step.NBP, name)
-
-    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
-        """A boot program has arrived."""
-        if (node := self.nodes.by_ip(ip)) is not None:
-            self.ended(node, Step.NBP, name, size, seconds)

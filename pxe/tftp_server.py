@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from typing import Protocol
 
 from layercake.base.datagrams import DatagramServer
 from layercake.base.places import Places
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import OperationFailed, Refused
 from pxe.tftp_packet import Code, Terms, TftpError, build_error, negotiate, parse_answer, parse_request
 from pxe.tftp_transfer import Phase, Transfer
 
@@ -27,10 +28,13 @@ class Gate(Protocol):
     def may_fetch(self, ip: str) -> str:
         """Why this client may not, or "" if it may."""
 
-    def nbp_began(self, ip: str, name: str) -> None:
+    def own(self, ip: str, name: str) -> bytes | mmap.mmap | None:
+        """What only this client may fetch, None if there is no such file. Raises Refused."""
+
+    def began(self, ip: str, name: str) -> None:
         """A transfer began."""
 
-    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
+    def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """A transfer ended and the client has all of it."""
 
 
@@ -45,7 +49,7 @@ class _Live:
 
 
 class TftpServer:
-    """Serves the names of an explicit table and nothing else: no path is ever opened because of a packet."""
+    """Serves the names of an explicit table, and what the gate has for who asks: no path is ever made of a packet's words."""
 
     def __init__(self, address: tuple[str, int], files: Mapping[str, bytes], gate: Gate, counters: Counter[str],
                  clock: Callable[[], float]) -> None:
@@ -99,15 +103,21 @@ class TftpServer:
             self._refuse(peer, error.code, error.message)
             return
         # Some firmware asks for "/snponly.efi". The rest of the name must be in the table as it is: no path is resolved.
-        content = self._files.get(request.name.removeprefix("/"))
+        name = request.name.removeprefix("/")
+        content: bytes | mmap.mmap | None = self._files.get(name)
         why = self._gate.may_fetch(peer[0])
+        if content is None and not why:
+            try:
+                content = self._gate.own(peer[0], name)
+            except Refused as refusal:
+                why = refusal.message
         if content is None or why:
             self._counters["tftp.refused"] += 1
             self._refuse(peer, Code.ACCESS if why else Code.NOT_FOUND, why or "no such file")
             return
-        self._start(data, peer, request.name.removeprefix("/"), content, negotiate(request.options, len(content)))
+        self._start(data, peer, name, content, negotiate(request.options, len(content)))
 
-    def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes, terms: Terms) -> None:
+    def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes | mmap.mmap, terms: Terms) -> None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             sock.bind((self._address[0], 0))
@@ -128,7 +138,7 @@ class TftpServer:
         loop.add_reader(sock.fileno(), self._answered, live)
         if self._timer is None:
             self._timer = loop.call_later(_TICK_S, self._tick)
-        self._gate.nbp_began(peer[0], name)
+        self._gate.began(peer[0], name)
         self._send(live, live.transfer.begin(now))
 
     def _send(self, live: _Live, packets: list[bytes]) -> None:
@@ -181,4 +191,4 @@ class TftpServer:
         phase = live.transfer.phase
         self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
         if phase is Phase.DONE:
-            self._gate.nbp_ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)
+            self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)

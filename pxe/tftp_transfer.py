@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+import mmap
 
 from pxe.tftp_packet import Op, Terms, build_data, build_oack
 
 _ATTEMPTS = 6
 LIFE_S = 120.0
+SLOWEST = 50_000.0
+"""A transfer may last LIFE_S and as long as it takes at so many bytes a second."""
 """Seconds that a transfer may take; a boot program of 1 MB at 10 kB/s is through by then."""
 
 
@@ -23,8 +26,9 @@ class Phase(enum.Enum):
 class Transfer:
     """Sends `data` in windows of blocks (RFC 7440). `acked` counts whole blocks, so it does not wrap as their numbers do."""
 
-    def __init__(self, data: bytes, terms: Terms, now: float) -> None:
+    def __init__(self, data: bytes | mmap.mmap, terms: Terms, now: float) -> None:
         self._data = data
+        self._life = LIFE_S + len(data) / SLOWEST
         self._terms = terms
         self._blocks = len(data) // terms.block + 1  # the last block is short, if need be empty
         self._oack = build_oack(terms.acknowledged) if terms.acknowledged else b""
@@ -41,7 +45,7 @@ class Transfer:
 
     def due(self, now: float) -> bool:
         """Whether the client has been silent for so long that something must be sent again, or has taken too long in all."""
-        return now - self._sent_at >= self._terms.timeout or now - self.started >= LIFE_S
+        return now - self._sent_at >= self._terms.timeout or now - self.started >= self._life
 
     def begin(self, now: float) -> list[bytes]:
         """The first packets, also when the client asks a second time."""
@@ -80,7 +84,7 @@ class Transfer:
     def timeout(self, now: float) -> list[bytes]:
         """Sends again what was not acknowledged, a few times, while the transfer lives."""
         self._attempts += 1
-        if self._attempts >= _ATTEMPTS or now - self.started >= LIFE_S:
+        if self._attempts >= _ATTEMPTS or now - self.started >= self._life:
             self.phase = Phase.SILENT
             return []
         return self.begin(now)

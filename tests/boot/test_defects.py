@@ -14,10 +14,12 @@ import pytest
 from pxe.dhcp_decision import Network, Outcome, Way, decide
 from pxe.dhcp_packet import DhcpPacket, MessageType
 from pxe.nodes import Node
-from pxe.script import BootScript, environment
+from pxe.paths import ipxe
+from pxe.paths.order import environment, order
 from pxe.settings import Settings
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
+from tests.support.gates import Open
 
 
 @pytest.mark.parametrize("flags", [0, 0x8000])
@@ -31,19 +33,6 @@ def test_defect_7_renewals_answered(state: BootState, flags: int) -> None:
     assert decision.reply is not None
     assert (decision.reply.yiaddr, decision.reply.ciaddr) == (ip, ip)
     assert decision.reply.options[51] == (3600).to_bytes(4, "big")
-
-
-class Open:
-    """A gate that lets everyone through: what is refused below is refused for its name."""
-
-    def may_fetch(self, ip: str) -> str:
-        return ""
-
-    def nbp_began(self, ip: str, name: str) -> None:
-        pass
-
-    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
-        pass
 
 
 ESCAPES = [
@@ -88,7 +77,8 @@ async def ask(port: int, name: bytes) -> bytes:
 def test_defect_7_boot_files_not_html_escaped(node: Node, settings: Settings) -> None:
     assert environment().from_string("kernel {{ a }}").render(a="a&b <c> \"d\" 'e'") == "kernel a&b <c> \"d\" 'e'"
     args = "root=UUID=0-1 ip=a:b:[fe80::1%eth0] dm=a+b,c~d@e*"
-    script = BootScript(settings).render(dataclasses.replace(node, kernel_args=args), node.macs[0], "one-use_token.42")
+    made = order(dataclasses.replace(node, kernel_args=args), node.macs[0], "one-use_token.42", settings, 0.0)
+    script = ipxe.render(made, settings.http_base)
     assert args in script
     assert "&&" in script
     assert "&amp;" not in script

@@ -15,7 +15,6 @@ from layercake.moduleapi.service import FakeLink
 from pxe.http_server import LIMITS, HttpServer
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
-from pxe.script import BootScript
 from pxe.settings import Settings
 from pxe.state import BootState
 from pxe.windows import Windows
@@ -35,7 +34,7 @@ async def web(settings: Settings, node: Node, files: dict[str, Any], link: FakeL
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     state = BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
-    server = HttpServer(state, BootScript(conf), {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")})
+    server = HttpServer(state, {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")})
     await server.open()
     yield state
     await server.close()
@@ -57,6 +56,15 @@ async def test_files_arrive_whole_and_are_recorded(
     assert headers["Content-Type"] == "application/octet-stream"
     assert [(e[0], e[1], e[4]) for e in link.events] == [(NODE, kind, {"file": name, "bytes": len(want), "seconds": 0.0})]
     assert [s["kind"] for s in web.windows.report(NODE, web.clock())["steps"]] == [kind.replace("-sent", "-started"), kind]
+
+
+async def test_a_boot_set_without_the_boot_cards_driver_is_said(web: BootState, files: dict[str, Any], link: FakeLink) -> None:
+    (Path(files["boot_dir"]) / "cards.json").write_text('{"have": [], "lacking": {"8086:100e": ["e1000"]}}')
+    assert (await fetch(web, "/boot/vmlinuz?card=01:80:86:10:0e"))[0] == 200, "it may be wrong: the boot goes on"
+    (said,) = [e[2] for e in link.events if e[1] == "boot.no-driver"]
+    assert "its network card 8086:100e needs module e1000" in said
+    assert "needs module e1000" in web.windows.why_stalled(NODE, 10.0, web.clock()), "explain says so, too"
+    assert (await fetch(web, "/boot/vmlinuz?card=%24%7BnetX"))[0] == 200
 
 
 async def test_a_boot_set_is_a_directory_of_its_own_and_no_way_out_of_it(web: BootState, files: dict[str, Any]) -> None:

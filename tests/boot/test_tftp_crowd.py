@@ -14,21 +14,9 @@ from pxe.tftp_packet import MAX_TIMEOUT, Op, negotiate
 from pxe.tftp_server import TftpServer
 from pxe.tftp_transfer import LIFE_S, Phase, Transfer
 from tests.support.clock import FakeClock
+from tests.support.gates import Open
 
 PROGRAM = bytes(range(256)) * 8  # four blocks of 512
-
-
-class Open:
-    """A gate that lets all through."""
-
-    def may_fetch(self, ip: str) -> str:
-        return ""
-
-    def nbp_began(self, ip: str, name: str) -> None:
-        pass
-
-    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
-        pass
 
 
 class Client(asyncio.DatagramProtocol):

@@ -47,10 +47,10 @@ def test_the_card_is_found_by_its_mac(tmp_path: Path) -> None:
 SCRIPT = """
 import sys, socket, pathlib
 sys.path.insert(0, {root!r})
-from minos import cmdline, init
+from minos import cmdline, hardware, init
 init.Path = lambda *a: pathlib.Path({resolv!r}) if a == ("/etc/resolv.conf",) else pathlib.Path(*a)
 words = "layercake.mac=52:54:00:00:99:01 layercake.ip=10.77.0.5/24 layercake.gateway=10.77.0.1 layercake.dns=10.77.0.1"
-print(init.set_up_network(cmdline.parse(words)))
+print(init.set_up_network(cmdline.parse(words), hardware.Plug(hardware.EMPTY, print)))
 """
 
 

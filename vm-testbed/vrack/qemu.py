@@ -15,6 +15,8 @@ from vrack.spec import Firmware, NicRom, VmSpec
 QEMU = "qemu-system-x86_64"
 OVMF_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 OVMF_VARS = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
+SECURE_CODE, SECURE_VARS = Path("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"), Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd")
+"""The one that keeps its variables safe, and a store with Microsoft's keys in it and Secure Boot on."""
 
 # mov al, 0x10; mov dx, 0xf4; out dx, al; hlt: tells isa-debug-exit to end QEMU with status 0x10 << 1 | 1.
 _PROBE_SECTOR = b"\xb0\x10\xba\xf4\x00\xee\xf4".ljust(510, b"\0") + b"\x55\xaa"
@@ -56,7 +58,7 @@ def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[st
     """
     rom = ",romfile=" if node.nic_rom is NicRom.FIRMWARE else ""
     argv = [
-        QEMU, "-name", node.name, "-uuid", node.uuid, "-M", "q35,graphics=off",
+        QEMU, "-name", node.name, "-uuid", node.uuid, "-M", f"q35,graphics=off{',smm=on' if node.secure_boot else ''}",
         *(("-accel", "kvm", "-cpu", "host") if accel == "kvm" else ("-accel", "tcg,thread=multi", "-cpu", "max")),
         "-m", str(node.memory_mib), "-display", "none", "-nodefaults", "-no-user-config",
         "-chardev", f"file,id=console,path={directory / 'console.log'},append=on", "-serial", "chardev:console",
@@ -66,8 +68,11 @@ def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[st
         "-boot", "reboot-timeout=5000", *node.more,
     ]
     if node.firmware is Firmware.UEFI:
-        argv += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF_CODE}",
+        code = SECURE_CODE if node.secure_boot else OVMF_CODE
+        argv += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
                  "-drive", f"if=pflash,format=raw,unit=1,file={directory / 'vars.fd'}"]
+    if node.secure_boot:
+        argv += ["-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1"]
     return argv
 
 
@@ -75,7 +80,7 @@ def prepare_files(node: VmSpec, directory: Path) -> None:
     """Makes what the machine needs on disk: an empty console file, and for UEFI a variable store of its own."""
     (directory / "console.log").touch()
     if node.firmware is Firmware.UEFI:
-        shutil.copyfile(OVMF_VARS, directory / "vars.fd")
+        shutil.copyfile(SECURE_VARS if node.secure_boot else OVMF_VARS, directory / "vars.fd")
 
 
 def missing_tools(nodes: tuple[VmSpec, ...]) -> Mapping[str, str]:

@@ -44,7 +44,8 @@ class NicRom(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class VmSpec:
     """One machine. Empty fields are filled in from its place in the rack by `placed`. `nic` is QEMU's name of the card that it
-    boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have."""
+    boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have. `secure_boot`: its UEFI has
+    Microsoft's keys and runs signed programs only."""
 
     firmware: Firmware = Firmware.BIOS
     bmc: BmcKind = BmcKind.IPMI
@@ -53,6 +54,7 @@ class VmSpec:
     nic_rom: NicRom = NicRom.IPXE
     nic: str = "virtio-net-pci"
     more: tuple[str, ...] = ()
+    secure_boot: bool = False
     mac: str = ""
     ip: str = ""            # what the inventory reserves for it; nothing here configures it
     uuid: str = ""
@@ -64,6 +66,8 @@ class VmSpec:
             raise ValueError(f"cannot place machine {index}: a virtual rack holds at most 150")
         if self.firmware is Firmware.BIOS and self.nic_rom is NicRom.FIRMWARE:
             raise ValueError("cannot network boot SeaBIOS without a ROM on the NIC: it has no network stack of its own")
+        if self.secure_boot and (self.firmware is Firmware.BIOS or self.nic_rom is NicRom.IPXE):
+            raise ValueError("cannot have Secure Boot but by OVMF's own PXE: there is none in SeaBIOS, and no iPXE ROM is signed")
         return replace(
             self,
             name=self.name or f"n{index}",

@@ -15,6 +15,7 @@ from pxe.tftp_server import TftpServer
 from pxe.tftp_transfer import Phase, Transfer
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
+from tests.support.gates import Open
 
 FILE = bytes(range(256)) * 40
 SPLIT = b"\n--\n"
@@ -50,17 +51,6 @@ def target(directory: Path) -> Iterator[Target]:
     yield Target(mutate.data(seeds(), WORDS), take, (TftpError,))
 
 
-class _Gate:
-    def may_fetch(self, ip: str) -> str:
-        return ""
-
-    def nbp_began(self, ip: str, name: str) -> None:
-        """Nobody asks."""
-
-    def nbp_ended(self, ip: str, name: str, size: int, seconds: float) -> None:
-        """Nobody asks."""
-
-
 @contextlib.contextmanager
 def server(directory: Path) -> Iterator[Target]:
     """The server on loopback: first a datagram to its port, then one to the transfer that it began."""
@@ -70,7 +60,7 @@ def server(directory: Path) -> Iterator[Target]:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()
     files = {"undionly.kpxe": FILE, "snponly.efi": b"", "\u00e9": b"x"}
-    served = TftpServer(address, files, _Gate(), Counter(), lambda: clock[0])
+    served = TftpServer(address, files, Open(), Counter(), lambda: clock[0])
     client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     client.bind(("127.0.0.1", 0))
     client.setblocking(False)

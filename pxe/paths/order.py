@@ -1,15 +1,14 @@
-"""iPXE boot scripts. Rendered by Jinja2: sandboxed, an undefined value is an error, and never HTML-escaped.
+"""What one boot of one node consists of: the same for all boot paths, each of which says it in its own language (ipxe.py, grub.py).
 
-iPXE splits a line at spaces, expands ${settings}, and ends a command at ||, &&, ; and #. So every value is checked word by word
-against a list of characters that mean nothing to it: a value is refused, not quoted, for iPXE has no quoting.
+iPXE splits a line at spaces, expands ${settings}, and ends a command at ||, &&, ; and #; GRUB gives a meaning to more. So every
+value is checked word by word against a list of characters that mean nothing to them: a value is refused, not quoted, for iPXE has
+no quoting.
 """
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable
-from importlib import resources
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -22,7 +21,8 @@ from pxe.settings import Settings
 KERNEL, INITRD, HARDWARE = "vmlinuz", "minos.img", "hardware.img"
 _WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
 _CONSOLE = re.compile(r"[A-Za-z]+[0-9]*(,[0-9]+[noe]?[78]?r?)?")
-_KERNEL_LINE_MAX = 2047  # COMMAND_LINE_SIZE of x86 is 2048, the zero byte included
+_KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
+"""COMMAND_LINE_SIZE of x86 is 2048, the zero byte included; iPXE adds the names of the archives."""
 
 
 def word(what: str, value: str) -> str:
@@ -48,15 +48,32 @@ def _console(value: str) -> list[str]:
     return [f"console={value},115200" if serial else f"console={value}"]
 
 
-def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float, initrds: Iterable[str] = (INITRD,)) -> str:
-    """minOS's kernel command line. `initrds` are the names of its archives; `now` is seconds since the epoch: a node may have no
-    clock. Raises InputError if a value could mean something else than itself."""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One boot: the node's name, the directory of its boot set on the servers ("" is boot/ itself), the names of its archives in
+    the order to fetch them in, and the kernel's command line, which holds the token."""
+
+    name: str
+    boot_set: str
+    initrds: tuple[str, ...]
+    command_line: str
+
+
+def order(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> Order:
+    """The boot of a node by its card `mac`. `now` is seconds since the epoch. Raises InputError."""
+    found = initrds(settings.boot_dir / node.boot_set)
+    return Order(word("name", node.name), node.boot_set and word("boot_set", node.boot_set), found,
+                 command_line(node, mac, token, settings, now))
+
+
+def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> str:
+    """minOS's kernel command line. `now` is seconds since the epoch: a node may have no clock. Raises InputError if a value could
+    mean something else than itself."""
     extra = _words("kernel_args", node.kernel_args)
     if any(w.startswith("layercake.") for w in extra):
         raise InputError(f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
                          hint="those say who the node is and are written by the head alone")
     words = [
-        *(f"initrd={name}" for name in initrds),  # an EFI kernel finds them by these names; a BIOS one does not mind
         f"layercake.node={word('node', node.id)}",
         f"layercake.name={word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
@@ -85,27 +102,8 @@ def initrds(directory: Path) -> tuple[str, ...]:
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """The Jinja2 environment of boot scripts."""
+    """The Jinja2 environment of boot scripts: sandboxed, an undefined value is an error."""
     return ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True,
         autoescape=False,  # a boot script is no HTML: escaping would turn & into &amp; on a kernel command line
     )
-
-
-class BootScript:
-    """The template, compiled once."""
-
-    def __init__(self, settings: Settings, wall: Callable[[], float] = time.time) -> None:
-        self._settings = settings
-        self._wall = wall
-        source = resources.files("pxe").joinpath("boot.ipxe.j2").read_text(encoding="utf-8")
-        self._template = environment().from_string(source)
-
-    def render(self, node: Node, mac: bytes, token: str) -> str:
-        """The script for one boot of one node; it holds the token. Raises InputError."""
-        base = word("address", self._settings.http_base) + (f"/{word('boot_set', node.boot_set)}" if node.boot_set else "")
-        found = initrds(self._settings.boot_dir / node.boot_set)
-        return self._template.render(
-            name=word("name", node.name), base=base, kernel=KERNEL, initrds=found,
-            command_line=command_line(node, mac, token, self._settings, self._wall(), found),
-        )

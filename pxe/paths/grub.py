@@ -1,0 +1,39 @@
+"""GRUB under Secure Boot: the distribution's shim and GRUB, which Microsoft's and the distribution's keys have signed, and its
+signed kernel. All by TFTP: the signed GRUB has no HTTP, and no iPXE is signed.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pxe.paths.order import KERNEL, Order, environment
+
+SHIM, GRUB, CONFIG = "shimx64.efi", "grubx64.efi", "grub/grub.cfg"
+FILES = {SHIM: "shim/shimx64.efi.signed", GRUB: "grub/x86_64-efi-signed/grubnetx64.efi.signed"}
+"""What clients ask for, and where it is below /usr/lib in the packages shim-signed and grub-efi-amd64-signed. Shim asks for GRUB by
+this name."""
+
+FIRST = b"""set timeout=0
+configfile (tftp,$net_default_server)/node/$net_default_mac.cfg
+echo "Layercake: no boot is wanted now; this machine starts again in 10 seconds"
+sleep 10
+reboot
+"""
+"""GRUB's first configuration, the same for all: it leads to the node's own. GRUB 2.06 does not look for that by itself."""
+
+_TEMPLATE = environment().from_string(resources.files("pxe.paths").joinpath("grub.j2").read_text(encoding="utf-8"))
+
+
+def programs(library: Path) -> dict[str, bytes]:
+    """The boot programs by name; none where the packages are not installed."""
+    found = {name: library / place for name, place in FILES.items()}
+    if not all(path.is_file() for path in found.values()):
+        return {}
+    return {name: path.read_bytes() for name, path in found.items()} | {CONFIG: FIRST}
+
+
+def render(order: Order) -> str:
+    """The configuration of one boot."""
+    base = f"(tftp,$net_default_server)/boot/{f'{order.boot_set}/' if order.boot_set else ''}"
+    return _TEMPLATE.render(name=order.name, base=base, kernel=KERNEL, initrds=order.initrds, command_line=order.command_line)

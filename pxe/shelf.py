@@ -1,0 +1,99 @@
+"""What TFTP gives to whom: boot programs to every node that boots, and to the path that fetches all by TFTP (pxe.paths.grub) its
+own configuration and the files of its own boot set.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from layercake.kraken.errors import InputError, Refused
+from pxe import events
+from pxe.nodes import mac_bytes, mac_text
+from pxe.notes import Note
+from pxe.paths import grub
+from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
+from pxe.state import BootState
+from pxe.windows import Step
+
+Content = bytes | mmap.mmap
+_STEPS = {KERNEL: Step.KERNEL, HARDWARE: Step.HARDWARE, INITRD: Step.INITRD}
+
+
+class Shelf:
+    """The Gate of the TFTP server. `wall` gives seconds since the epoch."""
+
+    def __init__(self, state: BootState, wall: Callable[[], float] = time.time) -> None:
+        self._state, self._wall = state, wall
+
+    def may_fetch(self, ip: str) -> str:
+        """Why this client gets nothing now, or ""."""
+        try:
+            self._state.booting(ip)
+        except Refused as refusal:
+            return refusal.message
+        return ""
+
+    def own(self, ip: str, name: str) -> Content | None:
+        """What only the client at this address may fetch, None if there is no such file. Raises Refused."""
+        kind, _, rest = name.partition("/")
+        if kind == "node" and rest.endswith(".cfg"):
+            return self._configuration(ip, rest.removesuffix(".cfg"))
+        node, _ = self._state.booting(ip)
+        chosen, _, file = rest.rpartition("/")
+        if kind != "boot" or chosen != node.boot_set or file not in _STEPS:
+            return None
+        path = self._state.settings.boot_dir / chosen / file
+        try:
+            touched = path.stat()
+            return _mapped(path, touched.st_ino, touched.st_mtime_ns)
+        except OSError as error:
+            text = f"{path} cannot be read: {error.strerror}"
+            self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": file}, file, 10.0))
+            return None
+
+    def _configuration(self, ip: str, text: str) -> bytes | None:
+        try:
+            mac = mac_bytes(text)
+        except InputError:
+            return None
+        self._state.look_for_two(ip, mac)
+        node, window = self._state.booting(ip)
+        if mac not in node.macs:
+            raise Refused("cannot serve this configuration: it is another node's")
+        try:
+            body = grub.render(order(node, mac, window.token, self._state.settings, self._wall()))
+        except InputError as error:
+            raise Refused(error.message) from error
+        if why := self._state.windows.hand_out(window, mac_text(mac)):
+            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
+            raise Refused(f"cannot serve this configuration: {why}")
+        return body.encode("ascii")
+
+    def began(self, ip: str, name: str) -> None:
+        """A transfer is on its way."""
+        if (node := self._state.nodes.by_ip(ip)) is not None and (step := _step(name)) is not None:
+            self._state.began(node, step, Path(name).name)
+
+    def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
+        """The client has all of it."""
+        if (node := self._state.nodes.by_ip(ip)) is not None and (step := _step(name)) is not None:
+            self._state.ended(node, step, "boot script" if step is Step.SCRIPT else Path(name).name, size, seconds)
+
+
+def _step(name: str) -> Step | None:
+    if name.startswith("node/"):
+        return Step.SCRIPT
+    if name.startswith("boot/"):
+        return _STEPS.get(Path(name).name)
+    return None if name == grub.CONFIG else Step.NBP
+
+
+@lru_cache(maxsize=16)
+def _mapped(path: Path, inode: int, touched: int) -> mmap.mmap:
+    """A boot file, shared by all transfers of it. A boot set never changes. Raises OSError."""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

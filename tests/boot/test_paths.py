@@ -1,0 +1,123 @@
+"""Boot paths beside iPXE: what TFTP has for a node under Secure Boot, and for nobody else; which program firmware is offered; what
+is said of a card that a boot set has no driver for."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layercake.kraken.errors import Refused
+from layercake.moduleapi.service import FakeLink
+from pxe import cards
+from pxe.dhcp_decision import Client, Network, unservable
+from pxe.nodes import Node, Nodes
+from pxe.notes import Recorder
+from pxe.paths import grub
+from pxe.settings import Settings
+from pxe.shelf import Shelf
+from pxe.state import BootState
+from pxe.tftp_server import TftpServer
+from pxe.windows import Windows
+from tests.boot.conftest import MAC, NODE, TOKEN
+from tests.support.clock import FakeClock
+
+E1000 = "01:80:86:10:0e"
+
+
+@pytest.fixture
+def shelf(settings: Settings, node: Node, link: FakeLink, clock: FakeClock, tmp_path: Path) -> Shelf:
+    (tmp_path / "set").mkdir()
+    for name in ("vmlinuz", "minos.img"):
+        (tmp_path / "set" / name).write_bytes(name.encode() * 1000)
+    nodes, windows = Nodes(), Windows()
+    nodes.put(dataclasses.replace(node, ip="127.0.0.1", boot_set="set", secure_boot=True))
+    windows.arm(NODE, TOKEN, 100.0, clock())
+    windows.asked(NODE, MAC)
+    conf = dataclasses.replace(settings, boot_dir=tmp_path)
+    return Shelf(BootState(conf, nodes, windows, Recorder(link, windows, clock), clock), lambda: 1.8e9)
+
+
+def text(found: Any) -> bytes:
+    assert found is not None
+    return bytes(found[:])
+
+
+def test_a_node_gets_its_own_configuration_once(shelf: Shelf, link: FakeLink) -> None:
+    said = text(shelf.own("127.0.0.1", f"node/{MAC}.cfg")).decode()
+    assert f"layercake.token={TOKEN}" in said and "/boot/set/vmlinuz" in said
+    with pytest.raises(Refused, match="asked for twice"):
+        shelf.own("127.0.0.1", f"node/{MAC}.cfg")
+    assert "boot.script-refused" in [e[1] for e in link.events]
+    assert TOKEN not in str(link.events)
+
+
+@pytest.mark.parametrize("name", [
+    "boot/set/../set/vmlinuz", "boot/other/vmlinuz", "boot/vmlinuz", "boot/set/minos.json", "boot/set/", "boot//vmlinuz",
+    "node/x.cfg", f"node/{MAC}", "grub/x86_64-efi/command.lst", "set/vmlinuz", "",
+])
+def test_no_other_file_is_had(shelf: Shelf, name: str) -> None:
+    assert shelf.own("127.0.0.1", name) is None
+
+
+def test_another_nodes_configuration_and_a_stranger_get_nothing(shelf: Shelf) -> None:
+    with pytest.raises(Refused, match="another node's"):
+        shelf.own("127.0.0.1", "node/52:54:00:00:01:99.cfg")
+    for name in (f"node/{MAC}.cfg", "boot/set/vmlinuz"):
+        with pytest.raises(Refused, match="reserved for no node"):
+            shelf.own("127.0.0.9", name)
+    assert "reserved for no node" in shelf.may_fetch("127.0.0.9") and shelf.may_fetch("127.0.0.1") == ""
+
+
+def test_a_file_that_is_gone_is_said(shelf: Shelf, link: FakeLink, tmp_path: Path) -> None:
+    (tmp_path / "set/minos.img").unlink()
+    assert shelf.own("127.0.0.1", "boot/set/minos.img") is None
+    assert "boot.file-missing" in [e[1] for e in link.events]
+
+
+@pytest.fixture
+async def tftp(shelf: Shelf) -> AsyncIterator[int]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    clock = asyncio.get_running_loop().time
+    server = TftpServer(("127.0.0.1", port), {grub.CONFIG: grub.FIRST}, shelf, Counter(), clock)
+    server.open()
+    yield port
+    server.close()
+
+
+async def test_boot_files_come_by_tftp_with_the_steps_of_the_boot(tftp: int, link: FakeLink, tmp_path: Path) -> None:
+    for name in (grub.CONFIG, f"node/{MAC}.cfg", "boot/set/vmlinuz", "boot/set/minos.img"):
+        file = tmp_path / "got"
+        done = await asyncio.create_subprocess_exec("curl", "-s", "-o", str(file), f"tftp://127.0.0.1:{tftp}/{name}")
+        assert await done.wait() == 0, name
+        if name.startswith("boot/"):
+            assert file.read_bytes() == (tmp_path / name.removeprefix("boot/")).read_bytes()
+    await asyncio.sleep(0)  # the last acknowledgement is read
+    assert [e[1] for e in link.events] == ["boot.script-sent", "boot.kernel-sent", "boot.initrd-sent"]
+
+
+@pytest.mark.parametrize(("client", "signed", "why"), [
+    (Client.UEFI, True, ""), (Client.UEFI, False, "install shim-signed"), (Client.UEFI_HTTP, True, "boot by PXE"),
+    (Client.BIOS, False, ""), (Client.IPXE, False, ""), (Client.OTHER, True, "no boot program"),
+])
+def test_what_secure_boot_needs(settings: Settings, node: Node, client: Client, signed: bool, why: str) -> None:
+    said = unservable(dataclasses.replace(node, secure_boot=True), client, Network(settings, signed=signed))
+    assert (why in said) if why else said == ""
+
+
+def test_the_card_that_ipxe_is_on_is_looked_up_in_the_boot_set(tmp_path: Path) -> None:
+    assert cards.pci_id(E1000) == "8086:100e"
+    assert [cards.pci_id(w) for w in ("", "02:80:86:10:0e", "01:80:86:10", "../../x", "01:ZZ:86:10:0e")] == [""] * 5
+    assert cards.trouble(tmp_path, "8086:100e") == "", "a set of an older Layercake does not say"
+    (tmp_path / cards.CARDS).write_text('{"have": ["8086:10d3", "1af4:*"], "lacking": {"8086:100e": ["e1000"]}}')
+    assert "needs module e1000" in cards.trouble(tmp_path, "8086:100e")
+    assert "no module for" in cards.trouble(tmp_path, "ffff:0001")
+    assert cards.trouble(tmp_path, "8086:10d3") == cards.trouble(tmp_path, "1af4:1041") == cards.trouble(tmp_path, "") == ""
