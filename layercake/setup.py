@@ -17,7 +17,7 @@ from layercake.head import settings as head_settings
 from layercake.head.access import tokens
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError
-from minos.build import BuildOptions, profiles, sets
+from minos.build import BuildOptions, media, profiles, sets
 from minos.build.sets import BootSet
 
 CACHE_NAME = "cache"
@@ -83,3 +83,8 @@ def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], 
     made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
     return made
+
+
+def boot_media(file: Path, ipxe: Path) -> int:
+    """Writes the image of a USB stick; see minos.build.media.write."""
+    return media.write(file, ipxe)

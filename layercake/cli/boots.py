@@ -195,3 +195,16 @@ def remove_profile(app: App, name: str, yes: bool) -> Answer:
         return Answer(code=FAILED)
     answer = app.head.delete(f"/v1/profiles/{quoted(name)}")
     return Answer(answer, f"{name}: {', '.join(answer['removed'])} deleted")
+
+
+@command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--ipxe-dir", type=click.Path(file_okay=False, path_type=Path), default="/usr/lib/ipxe", show_default=True,
+              help="Where ipxe.lkrn and ipxe.efi are.")
+def boot_media(app: App, file: Path, ipxe_dir: Path) -> Answer:
+    """Write FILE, the image of a USB stick or of virtual media: for machines whose firmware cannot boot by network. It is the same
+    for all nodes, and holds no secret: iPXE on it asks this site's head."""
+    from layercake.setup import boot_media as write  # here: the client works where the head's dependencies are not installed
+
+    number = write(file, ipxe_dir)
+    return Answer({"file": str(file), "size": number}, f"{file}: {size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`")

@@ -24,7 +24,7 @@ COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
     "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
     "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "profile": "boots",
-    "authority": "head", "backup": "head", "restore": "head", "token": "tokens", "audit": "audit",
+    "boot-media": "boots", "authority": "head", "backup": "head", "restore": "head", "token": "tokens", "audit": "audit",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 
@@ -55,7 +55,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(importlib.import_module(f"layercake.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        found: click.Command = getattr(importlib.import_module(f"layercake.cli.{COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
         return found
 
 

@@ -1,11 +1,13 @@
 """Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
 
-One rack: each machine boots by another card, out of that card's own ROM, SeaBIOS and OVMF in turn; n0 has a controller of each kind
-and IPMI over KCS besides, n1 a second card that nothing boots by, n4 Secure Boot with Microsoft's keys.
+One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 and n3 from a USB stick, n1 and n2
+out of the card's own ROM, n4 with Secure Boot and Microsoft's keys. n0 has a controller of each kind and IPMI over KCS besides, n1
+a second card that nothing boots by.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
-from headrun import HeadRun
+from headrun import ROOT, HeadRun
 from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
@@ -40,13 +42,25 @@ STORAGE = (
 )
 SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=")
 USB = ("-netdev", "user,id=net2,restrict=on", "-device", "qemu-xhci,id=usb", "-device", "usb-net,bus=usb.0,netdev=net2")
-MACHINES = (
-    VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000", more=STORAGE),
-    VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=SECOND),
-    VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=USB),
-    VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139"),
-    VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768),
-)
+
+
+def stick(image: Path) -> tuple[str, ...]:
+    """A USB stick that the machine boots by before its card, which has no ROM."""
+    return ("-device", "qemu-xhci,id=stick", "-drive", f"if=none,id=stick0,format=raw,readonly=on,file={image}",
+            "-device", "usb-storage,bus=stick.0,drive=stick0,bootindex=0")
+
+
+def machines(image: Path) -> tuple[VmSpec, ...]:
+    """The rack; `image` is that of the stick."""
+    return (
+        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=", more=(*stick(image), *STORAGE)),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=SECOND),
+        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=USB),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", more=stick(image)),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768),
+    )
+
+
 DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net"}
 
 
@@ -54,7 +68,10 @@ class Site:
     """The rack with a head over it."""
 
     def __init__(self, directory: Path) -> None:
-        self.rack = Rack(directory / "rack", MACHINES)
+        image = directory / "stick.img"
+        made = subprocess.run([sys.executable, "-m", "layercake.cli.main", "boot-media", str(image)], cwd=ROOT, check=False)
+        assert made.returncode == 0 and image.is_file()
+        self.rack = Rack(directory / "rack", machines(image))
         self.head = HeadRun(self.rack, directory / "head", "server")
 
     def says(self, node: str, *command: str) -> str:
@@ -90,7 +107,7 @@ def test_each_card_boots_by_its_own_driver(site: Site) -> None:
     for spec in site.rack.nodes:
         assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
         programs = [e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent")]
-        assert programs == (["shimx64.efi", "grubx64.efi"] if spec.secure_boot else []), "an iPXE ROM gets the script at once"
+        assert programs == (["shimx64.efi", "grubx64.efi"] if spec.secure_boot else []), "an iPXE gets the script at once"
 
 
 def test_a_second_card_is_driven_and_not_booted_by(site: Site) -> None:
@@ -102,7 +119,7 @@ def test_controllers_and_ipmi_are_there(site: Site) -> None:
     def blocks() -> set[str]:
         return set(site.says("n0", "ls", "/sys/block", "/dev").split())
 
-    wanted = {"nvme0n1", "sda", "sdb", "sdc", "sdd", "ipmi0"}
+    wanted = {"nvme0n1", "sda", "sdb", "sdc", "sdd", "sde", "ipmi0"}
     site.head.wait("all disks and /dev/ipmi0 are there", lambda: wanted <= blocks(), 180)
 
 
