@@ -67,6 +67,7 @@ class ManagedBmc:
         self.breaker = Breaker.fresh(limits, clock.now())
         self._lanes = lanes
         self._turns = asyncio.Lock()
+        self._told: dict[EventKind, str] = {}
 
     @property
     def idle(self) -> bool:
@@ -114,6 +115,12 @@ class ManagedBmc:
         self.power = await self.ask(self.driver.state)
         self.read_at = self.clock.now()
         return self.power
+
+    def tell_once(self, kind: EventKind, text: str) -> None:
+        """Adds a line to the node's history, unless it is the one that was added last."""
+        if self._told.get(kind) != text:
+            self._told[kind] = text
+            self.note(kind, text)
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it; never the password."""

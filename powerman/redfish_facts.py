@@ -55,6 +55,15 @@ def parse_power(system: Mapping[str, Any], where: str) -> PowerState:
         raise OperationFailed(f"cannot read the power state at {where}: the system says PowerState {word!r}") from None
 
 
+def boots_network(system: Mapping[str, Any]) -> bool | None:
+    """Whether a ComputerSystem says that its next boot is by PXE or HTTP; None if it has no override of the boot source."""
+    boot = system.get("Boot")
+    target = boot.get("BootSourceOverrideTarget") if isinstance(boot, Mapping) else None
+    if not isinstance(boot, Mapping) or target is None:
+        return None
+    return str(target) in ("Pxe", "UefiHttp") and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
+
+
 def message_of(body: Mapping[str, Any]) -> str:
     """The text of a Redfish error, "" if there is none (DSP0266, section 8.6)."""
     error = body.get("error")

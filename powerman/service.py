@@ -20,15 +20,16 @@ from powerman.clock import Clock, SteadyClock
 from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.ipmi import IpmiDriver
 from powerman.module import MODULE
-from powerman.mutations import Attempt
+from powerman.mutations import Attempt, slowness
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import RedfishDriver, Web
-from powerman.settings import BmcSpec, PowerSettings
+from powerman.settings import BmcSpec, PowerSettings, limit_s
 
 log = logging.getLogger("powerman")
 
 _MARGIN = 0.9           # of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
 _LAST_MARGIN = 0.97     # ... when a BMC answers so slowly that even giving up took too long
+_POLL_SHARE = 4.0       # between two readings are at least so many times the time that one took
 _CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
 
 
@@ -137,9 +138,12 @@ class PowerService(Service):
     async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
         """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and Unreachable."""
         bmc = self._bmc(request.node)
+        usual = limit_s(request.mutation, self._settings, bmc.spec.timeout_s) * _MARGIN
         until = self._clock.now() + request.timeout * _MARGIN
-        async with bmc.turn(request.timeout * _MARGIN), _at_most(bmc, request.timeout * _LAST_MARGIN):
-            yield Attempt(bmc, until, request.params)
+        async with (bmc.turn(min(usual * slowness(bmc.driver), request.timeout * _MARGIN)),
+                    _at_most(bmc, request.timeout * _LAST_MARGIN)):
+            since = self._clock.now()
+            yield Attempt(bmc, since, usual, until - since, request.params)
 
     @contextlib.asynccontextmanager
     async def asking(self, node: str) -> AsyncIterator[ManagedBmc]:
@@ -204,6 +208,7 @@ class PowerService(Service):
             await self._clock.sleep(min(1.0, self._settings.poll_s / 10))
 
     async def _poll(self, bmc: ManagedBmc) -> None:
+        began = self._clock.now()
         lost = bmc.outage is not None       # a node that could not be discovered may wait for exactly this
         try:
             async with bmc.turn(self._settings.poll_s):
@@ -211,6 +216,8 @@ class PowerService(Service):
         except LayercakeError as error:     # told once per outage by the BMC's notes
             log.debug("polling %s: %s", bmc.spec.node, error.message)
             return
+        if (node := self._nodes.get(bmc.spec.node)) is not None:    # a slow one is not kept busy by that alone
+            node.next_poll = max(node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began))
         self._tell(bmc, "read by the poller", always=lost)
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
