@@ -54,7 +54,8 @@ class Outage:
 
 
 class ManagedBmc:
-    """A BMC and what is known of it. `power` is what it last said, at `read_at`; `outage` is why it cannot be used now, if so."""
+    """A BMC and what is known of it. `power` is what it last said, at `read_at`, `power_before` what
+    it had said before that; `outage` is why it cannot be used now, if so."""
 
     def __init__(self, spec: BmcSpec, driver: PowerDriver, limits: Limits, clock: Clock, lanes: Lanes, note: Note) -> None:
         self.spec = spec
@@ -62,6 +63,7 @@ class ManagedBmc:
         self.clock = clock
         self.note = note
         self.power: PowerState | None = None
+        self.power_before: PowerState | None = None
         self.read_at: float | None = None
         self.outage: Outage | None = None
         self.breaker = Breaker.fresh(limits, clock.now())
@@ -112,7 +114,8 @@ class ManagedBmc:
 
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""
-        self.power = await self.ask(self.driver.state)
+        found = await self.ask(self.driver.state)
+        self.power_before, self.power = self.power, found
         self.read_at = self.clock.now()
         return self.power
 

@@ -9,8 +9,10 @@ UNREACHABLE = EventKind("power.unreachable", Severity.WARNING,
     "The BMC does not answer, or refuses the login; it is left alone for a while.")
 RECOVERED = EventKind("power.recovered", Severity.INFO, "The BMC answers again.")
 NO_BMC = EventKind("power.no-bmc", Severity.WARNING, "The node has no BMC that can be used: its power is not managed.")
+BY_HAND = EventKind("power.by-hand", Severity.WARNING,
+    "The node has no BMC, so a person is asked to switch it; the text says how. It goes on by itself once that was seen.")
 BOOT_DEVICE = EventKind("power.boot-device", Severity.WARNING,
     "The BMC cannot set the next boot to the network, or forgets it. The node is switched on all the same; told once.")
 SOFT_OFF = EventKind("power.soft-off", Severity.INFO, "The system did not shut down by itself in time; its power is cut.")
 
-EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BOOT_DEVICE, SOFT_OFF)
+EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, BOOT_DEVICE, SOFT_OFF)

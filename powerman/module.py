@@ -12,7 +12,7 @@ from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal
 from powerman.calls import CALLS
 from powerman.events import EVENTS
 from powerman.inventory import Bmc, complete, secret_to, unique, view, warnings
-from powerman.mutations import MUTATIONS, ROOM, VARIABLES
+from powerman.mutations import ASKED, ENDLESS, MUTATIONS, PERSON_S, ROOM, VARIABLES
 from powerman.settings import PowerSettings, limit_s
 
 
@@ -23,7 +23,10 @@ def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
 
 
 def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) -> Mutation:
-    """The engine waits as long as the slowest of BMCs may need: it is the handler that gives up on others earlier."""
+    """The engine waits as long as the slowest of BMCs may need: it is the handler that gives up on others earlier. What no BMC can
+    do is left to a person."""
+    if bmc is None and mutation.name in ASKED:
+        return dataclasses.replace(mutation, timeout=PERSON_S, person=ASKED[mutation.name], on_timeout=None, retries=ENDLESS)
     if bmc is None:
         return mutation
     return dataclasses.replace(mutation, timeout=ROOM * limit_s(mutation.name, settings or PowerSettings(), bmc.timeout_s))

@@ -29,6 +29,10 @@ POWER = Variable("power", (UNKNOWN, "OFF", "ON", "HANG"), "electrical power, as 
 
 VARIABLES = (POWER,)
 
+PERSON_S = 10 * 365 * 86400.0
+"""How long a person is waited for: as good as for ever, and a number that can be sent."""
+ENDLESS = 1_000_000
+"""Attempts of what is never given up."""
 ROOM = 6.0
 """A step with a BMC that is slow may take so many times longer than with another one."""
 _SLOWNESS = 2.0         # per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s
@@ -208,3 +212,10 @@ def _found(state: PowerState) -> Mapping[str, str]:
 
 
 MUTATIONS = (power_discover, power_on, power_off, power_reset)
+
+ASKED: Mapping[str, str] = {
+    power_on.name: "switch it on (it has no BMC; if it is on already, switch it off and on again)",
+    power_off.name: "switch it off (it has no BMC)",
+    power_reset.name: "switch it off (it has no BMC)",
+}
+"""What a person is asked for of a node without a BMC."""

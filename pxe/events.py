@@ -12,7 +12,7 @@ SCRIPT_SENT = EventKind("boot.script-sent", Severity.INFO, "The node's own boot 
 KERNEL_SENT = EventKind("boot.kernel-sent", Severity.INFO, "The kernel has arrived.", Bearing.PROGRESS)
 INITRD_SENT = EventKind("boot.initrd-sent", Severity.INFO, "minOS has arrived; the node starts it now.", Bearing.PROGRESS)
 IGNORED = EventKind("boot.ignored", Severity.INFO,
-    "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.")
+    "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.", Bearing.ASKS)
 UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
     "Firmware asks for something to boot although the node should be running; its agent is asked.", Bearing.DOUBT)
 FIRMWARE_DIFFERS = EventKind("boot.firmware-differs", Severity.WARNING,

@@ -34,6 +34,7 @@ from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
 from layercake.head.hosting import declared
+from layercake.head.hosting.attended import Attended
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
@@ -96,8 +97,9 @@ class Head:
         self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
                                               self.clock)
         self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
-        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.clock,
-                       self.services.set_health)
+        self.attended = Attended(self.store, self.engine, self.sync)
+        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.attended,
+                       self.clock, self.services.set_health)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)
@@ -214,6 +216,7 @@ class Head:
                     last_scan = time.monotonic()
                     self.sync.scan()
                     self.guard.look()
+                    self.attended.look()
                     self.services.trim_logs()
                 self.rolls.tick()
                 self.store.count()
@@ -260,8 +263,11 @@ class Head:
         """A node fell silent. One whose firmware asks for a boot program hangs, as far as the engine is concerned; of any other,
         the BMC is asked at once."""
         self.guard.lost(record, firmware=loss is Loss.FIRMWARE)
-        if loss is Loss.FIRMWARE:
+        if loss is Loss.FIRMWARE and record.planner.attended:
+            self.attended.restarted(record, why)
+        elif loss is Loss.FIRMWARE:
             self.engine.post(record, Discovered({"power": "HANG"}, why))
+        if loss is Loss.FIRMWARE:
             return
         task = asyncio.get_running_loop().create_task(self._refresh(record))
         self._tasks.append(task)

@@ -46,6 +46,8 @@ class Planner:
         """The whole table, also what these traits leave out."""
         self.layout = Layout(variables)
         check(self.mutations, self.layout)
+        self.attended = any(m.person for m in self.mutations)
+        """Whether a person has to do some of it."""
         self.traits: dict[str, str] = dict(traits or {})
         self.limit = limit
         self.graph = Graph(applicable(self.mutations, self.traits), self.layout, limit)

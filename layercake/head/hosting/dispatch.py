@@ -51,10 +51,10 @@ class Dispatcher:
         self._send(record, flight, module)
 
     def _send(self, record: Record, flight: Flight, module: str) -> None:
-        params: dict[str, object] = {}
+        params: dict[str, object] = {"up": record.care.up}
         if record.planner.mutation(flight.mutation).joins:
             window = WINDOW_TIMES * max(m.timeout for m in record.planner.mutations if m.joins)
-            params = {"token": self._joining.open(record, window), "window_s": window}
+            params |= {"token": self._joining.open(record, window), "window_s": window}
         message = pb.Mutate(
             id=flight.number, node=flight.node, mutation=flight.mutation, attempt=flight.attempt, timeout_s=flight.timeout,
             params_json=json.dumps(params).encode(),

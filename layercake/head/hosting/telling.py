@@ -16,6 +16,7 @@ from layercake.base.secrets import SecretRef, Vault
 from layercake.head import events
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Loss, Sync
+from layercake.head.hosting.attended import Attended
 from layercake.head.hosting.budget import Budget, Key, Later
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
@@ -133,9 +134,9 @@ class Ear:
     """Hears what modules say (host.Listener), and lets nothing through that is not the module's to say."""
 
     def __init__(self, store: Store, table: Table, engine: Engine, sync: Sync, dispatcher: Dispatcher, teller: Teller,
-                 joining: Joining, clock: Clock, set_health: Callable[[str, str], None]) -> None:
+                 joining: Joining, attended: Attended, clock: Clock, set_health: Callable[[str, str], None]) -> None:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._joining = dispatcher, teller, joining
+        self._dispatcher, self._teller, self._joining, self._attended = dispatcher, teller, joining, attended
         self._clock, self._set_health = clock, set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
@@ -224,6 +225,8 @@ class Ear:
         active = record.machine.active
         if known.bearing is Bearing.DOUBT:
             self._sync.suspect(record, Loss.FIRMWARE)
+        elif known.bearing is Bearing.ASKS:
+            self._attended.asks(record)
         elif known.bearing is Bearing.DISPUTE:
             self._joining.asked_again(record, str(data.get("ip", "")))
         elif known.bearing is Bearing.PROGRESS and active is not None and record.planner.mutation(active.mutation).joins:

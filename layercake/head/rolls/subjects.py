@@ -123,6 +123,9 @@ def boots(draft: Draft, record: Record, change: Callable[[Boots], Boots]) -> Non
     draft.change(record, put)
 
 
+BY_HAND = "it has no BMC, and a person has to start it anew (hint: it takes the default boot set then)"
+
+
 class BootSets:
     """Kernel and minOS. `tell`: what a node boots next has changed."""
 
@@ -139,6 +142,8 @@ class BootSets:
         def there(name: str) -> bool:
             return mine.wanted == name and (ordered or not known.sync or mine.runs == name)
 
+        if record.planner.attended and not known.stopped:
+            known = replace(known, stopped=BY_HAND)
         wrong = ""
         if moving and known.quarantine:
             wrong = f"quarantined: {known.quarantine}"

@@ -18,6 +18,7 @@ class Status(enum.Enum):
     CONVERGED = "converged"
     WORKING = "working"
     WAITING = "waiting"
+    ASKING = "asking"
     HELD = "held"
     BLOCKED = "blocked"
     QUARANTINED = "quarantined"
@@ -30,6 +31,8 @@ def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief
     if machine.quarantine is not None:
         name, reason = machine.quarantine.mutation, machine.quarantine.reason
         return Status.QUARANTINED, ": ".join(filter(None, (name, "" if brief and name else reason)))
+    if machine.active is not None and (wish := wish_of(record)):
+        return Status.ASKING, f"{wish}; waited for since {max(0.0, now - machine.active.started):.0f} s"
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
     if machine.goal.met(machine.state):
@@ -49,6 +52,12 @@ def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief
     if record.planner.next(machine.state, machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"
     return Status.WORKING, ""
+
+
+def wish_of(record: Record) -> str:
+    """What a person is asked to do at a node now, "" if nothing."""
+    active = record.machine.active
+    return record.planner.mutation(active.mutation).person if active is not None and active.mutation in record.planner else ""
 
 
 def _images(images: tuple[Any, ...]) -> list[dict[str, str]]:
@@ -83,7 +92,7 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
         "active": active and {
             "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
-            "deadline_s": round(active.deadline - now, 1),
+            "deadline_s": None if wish_of(record) else round(active.deadline - now, 1),
         },
         "since_s": round(max(0.0, now - record.changed_at), 1), "revision": record.cfg_revision,
     }
