@@ -83,7 +83,10 @@ class ManagedBmc:
         Raises Unreachable."""
         until = self.clock.now() + limit_s
         try:
-            async with asyncio.timeout(limit_s):
+            if self._turns.locked():
+                async with asyncio.timeout(limit_s):
+                    await self._turns.acquire()
+            else:
                 await self._turns.acquire()
         except TimeoutError:
             raise Unreachable(f"cannot use the BMC at {self.spec.where}: another operation on it takes too long") from None

@@ -23,7 +23,7 @@ _GET_STATUS, _CONTROL, _SET_BOOT, _GET_BOOT = 0x01, 0x02, 0x08, 0x09
 _OFF, _ON, _CYCLE, _RESET, _SOFT_OFF = b"\x00", b"\x01", b"\x02", b"\x03", b"\x05"
 
 _EXCHANGES = 8          # at most, in one operation: probe, login, two commands, goodbye
-_KEEP_S = 4.0           # how long the session with a slow BMC is kept for the next operation
+_KEEP_S, _KEEP_SLOW_S = 0.1, 4.0    # how long a session is kept for the next operation: with a slow one a login takes long
 _SLOW_FACTOR = 4.0      # reading a sensor repository takes many round trips; some BMCs need half a minute
 
 
@@ -162,11 +162,10 @@ class IpmiDriver:
             raise
         if session is None:
             line.done()
-        elif self._pace.slow:       # each login is four more answers of seconds
+        else:   # the goodbye is nothing that anybody waits for, and of many BMCs that are asked at once it is in nobody's way later
             self._kept = session
-            self._ending = asyncio.get_running_loop().call_later(_KEEP_S, self._end_kept)
-        else:
-            await self._end(session)
+            self._ending = asyncio.get_running_loop().call_later(
+                _KEEP_SLOW_S if self._pace.slow else _KEEP_S, self._end_kept)
 
     def _taken(self) -> Session | None:
         """The session that was kept, which is the caller's now."""

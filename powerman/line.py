@@ -97,7 +97,8 @@ class Line:
         self._waits: Iterator[float] = iter(())
         self._sent, self._began, self._tag = 0, 0.0, 0
         self._timer: asyncio.TimerHandle | None = None
-        self._loop.add_reader(sock, self._readable)
+        self._due = 0.0     # when the next sending is due; one timer serves many requests, for most are answered long before
+        self._loop.add_reader(sock.fileno(), self._readable)
 
     async def ask(self, packet: Callable[[], bytes], parse: Callable[[bytes], Parsed], waits: tuple[float, ...]) -> Parsed:
         """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what it calls Malformed is not for
@@ -109,8 +110,6 @@ class Line:
             return cast(Parsed, await self._answer)
         finally:
             self._answer = None
-            if self._timer is not None:
-                self._timer.cancel()
 
     def send(self, packet: bytes) -> None:
         """Sends once, and waits for nothing."""
@@ -127,7 +126,9 @@ class Line:
         if wait is None:
             self._fail(f"no answer to {self._sent} requests")
             return
-        self._timer = self._loop.call_later(wait, self._send_again)
+        self._due = self._loop.time() + wait
+        if self._timer is None or self._timer.when() > self._due:
+            self._wake_at(self._due)
         self._sent += 1
         try:
             self._sock.send(self._packet())
@@ -135,6 +136,20 @@ class Line:
             pass                    # as good as lost
         except OSError as error:
             self._fail(error.strerror or str(error))
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        if self._answer is None or self._answer.done():
+            return
+        if self._loop.time() < self._due:
+            self._wake_at(self._due)
+        else:
+            self._send_again()
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):
@@ -177,6 +192,8 @@ class Line:
         if self._parse is None or not self.open or not self._pace.listen(self):
             self.close()
         else:
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._loop.call_later(LISTEN_S, self.close)
 
     @property
@@ -189,7 +206,7 @@ class Line:
         if self._timer is not None:
             self._timer.cancel()
         if self.open:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
 
 
