@@ -69,6 +69,7 @@ class ManagedBmc:
         self.breaker = Breaker.fresh(limits, clock.now())
         self._lanes = lanes
         self._turns = asyncio.Lock()
+        self._progress = ""
         self._told: dict[EventKind, str] = {}
 
     @property
@@ -119,6 +120,9 @@ class ManagedBmc:
         """Reads the power state, now. Inside a `turn`."""
         found = await self.ask(self.driver.state)
         self.power_before, self.power = self.power, found
+        if found is PowerState.ON and self.driver.progress not in ("", self._progress):
+            self.note(events.FIRMWARE, f"its firmware is at {self.driver.progress}")
+        self._progress = self.driver.progress if found is PowerState.ON else ""
         self.read_at = self.clock.now()
         return self.power
 

@@ -59,6 +59,10 @@ class PowerDriver(Protocol):
     def answer_s(self) -> float:
         """How many seconds it takes for one answer, by what it has shown; 0.0 before it has answered."""
 
+    @property
+    def progress(self) -> str:
+        """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
+
     async def state(self) -> PowerState:
         """Reads the power state from the BMC, now."""
 

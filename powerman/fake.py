@@ -38,6 +38,7 @@ class FakeDriver:
     delay_s: float = 0.0
     answer_s: float = 0.0           # how slow it has shown itself to be
     forgets: int = 0                # how often it forgets the boot device
+    progress: str = ""              # what the firmware is at
     boot: bool = False              # whether the next boot is from the network
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None

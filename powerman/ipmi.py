@@ -56,6 +56,7 @@ class IpmiDriver:
         self._pool = pool
         self._suites = [rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))]
         self._pace = Pace(spec.timeout_s / 2 if spec.timeout_s > TIMEOUT_S else 0.0)
+        self.progress = ""      # IPMI has no cheap way to ask
         self._ipmi_2_0: bool | None = None      # not known until it was asked
         self._kept: Session | None = None
         self._ending: asyncio.TimerHandle | None = None

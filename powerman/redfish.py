@@ -20,7 +20,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, PowerState, Sensor, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
-from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power
+from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
 
@@ -76,6 +76,7 @@ class RedfishDriver:
         self._sushy = SushyClient(spec)
         self._targets: Targets | None = None
         self._slowest = 0.0
+        self.progress = ""
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
 
     @property
@@ -86,7 +87,9 @@ class RedfishDriver:
     async def state(self) -> PowerState:
         """Reads the power state."""
         targets = await self._discovered()
-        return parse_power(await self._request("GET", targets.system), self._spec.where)
+        system = await self._request("GET", targets.system)
+        self.progress = progress(system)
+        return parse_power(system, self._spec.where)
 
     async def on(self) -> None:
         """Asks for power on."""

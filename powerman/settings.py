@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import NEWER
 from powerman.inventory import DEFAULT_PORTS, TIMEOUT_S
 
 
@@ -30,10 +31,13 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     poll_s: Annotated[float, Meta(ge=0.05, description="Every BMC is read each so many seconds.")] = 30.0
     workers: Annotated[int, Meta(ge=1, description="Operations on answering BMCs at the same time.")] = 16
-    read_s: Annotated[float, Meta(gt=0, le=600, description="Seconds for finding out whether a node is on. A BMC that has shown "
-                                  "that it is slow is given up to six times as long for this, and for the next two.")] = 15.0
-    on_s: Annotated[float, Meta(gt=0, le=600, description="Seconds for switching a node on, until its BMC says so.")] = 50.0
-    off_s: Annotated[float, Meta(gt=0, le=600, description="Seconds for switching a node off, until its BMC says so.")] = 30.0
+    read_s: Annotated[float, Meta(gt=0, le=600, extra=NEWER, description="Seconds for finding out whether a node is on. A BMC that "
+                                  "has shown that it is slow is given up to six times as long for this, and for the next two."
+                                  )] = 15.0
+    on_s: Annotated[float, Meta(
+        gt=0, le=600, extra=NEWER, description="Seconds for switching a node on, until its BMC says so.")] = 50.0
+    off_s: Annotated[float, Meta(
+        gt=0, le=600, extra=NEWER, description="Seconds for switching a node off, until its BMC says so.")] = 30.0
     limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
 
 

@@ -24,6 +24,8 @@ SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING,
 SCRIPT_DISPUTED = EventKind("boot.script-disputed", Severity.ERROR,
     "The boot script was asked for again after a node had joined with it: two machines claim to be one node.", Bearing.DISPUTE,
     security=True)
+FROM_DISK = EventKind("boot.from-disk", Severity.WARNING,
+    "A node that shall boot from the network boots from its disk all the same: a running system asks for its address.")
 STALLED = EventKind("boot.stalled", Severity.WARNING, "A boot did not get on in time; the text says which step was the last.")
 TRANSFER_BROKEN = EventKind("boot.transfer-broken", Severity.WARNING, "The transfer of a boot file broke off.")
 DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that its address is used by something else.")
@@ -37,6 +39,6 @@ RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router
 
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS, FILE_MISSING,
-    SCRIPT_REFUSED, SCRIPT_DISPUTED, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD,
+    SCRIPT_REFUSED, SCRIPT_DISPUTED, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD,
     DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
 )

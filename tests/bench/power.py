@@ -130,10 +130,9 @@ def main() -> None:
     network.up()
     try:
         subprocess.run(["ip", "-n", network.name, "route", "add", "local", "10.98.0.0/16", "dev", "lo"], check=True)
-        with tempfile.TemporaryDirectory() as directory:
-            with simulators(network.name, Path(directory)):
-                in_netns(network.name, all_are_there)
-                rounds = [in_netns(network.name, measure) for _ in range(ROUNDS)]
+        with tempfile.TemporaryDirectory() as directory, simulators(network.name, Path(directory)):
+            in_netns(network.name, all_are_there)
+            rounds = [in_netns(network.name, measure) for _ in range(ROUNDS)]
     finally:
         network.down()
     middle = sorted(rounds, key=lambda r: r["live_p99_ms"])[ROUNDS // 2]

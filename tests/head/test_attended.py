@@ -135,7 +135,7 @@ async def test_a_failing_boot_is_tried_as_often_as_somebody_switches_it_on(world
         world.clock.now += 4000
         world.head.engine.tick()
         assert world.node("n0").value("power") == "HANG" or under_way(world) == "power-reset"
-        for _ in range(400):
+        for _ in range(500):
             world.tick(1)
             if under_way(world) == "power-on":
                 break

@@ -114,7 +114,7 @@ class Table:
 
     def _planner(self, mutations: Iterable[Mutation]) -> Planner:
         some = tuple(mutations)
-        key = tuple((m.name, m.timeout, m.retries, m.cost, bool(m.excludes), m.person) for m in some)
+        key = tuple((m.name, m.timeout, m.retries, m.cost, bool(m.excludes), m.person, m.stall) for m in some)
         if key not in self._planners:
             self._planners[key] = Planner(some, self.variables)
         return self._planners[key]

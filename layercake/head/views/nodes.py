@@ -7,6 +7,7 @@ from typing import Any
 
 from imageapi.spec.state import given_up
 from layercake.head.guard.facts import Verdict
+from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
@@ -72,7 +73,8 @@ def parts_view(node: Node, table: Table, *, brief: bool = False) -> dict[str, An
     return found
 
 
-def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False) -> dict[str, Any]:
+def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False,
+              patience: Patience | None = None) -> dict[str, Any]:
     """A node as the API shows it; see the OpenAPI document for the fields. `brief` is for viewers."""
     status, text = status_of(record, now, waits, brief=brief)
     containers = [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
@@ -89,6 +91,7 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "boot_id": record.session.boot_id if record.session else None,
         "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,
                   "agent_error": (not brief and record.boots.agent_error) or None},
+        "boot_time": patience.view(record) if patience is not None else None,
         "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
         "active": active and {
             "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
