@@ -117,13 +117,24 @@ def test_a_bmc_that_says_off_for_ever_is_no_obstacle(world: World) -> None:
     joins(world, "n1")
 
 
-def test_firmware_says_nothing_of_a_node_whose_bmc_is_not_asked_to_switch_it_on(world: World) -> None:
+def test_its_firmware_may_ask_long_after_the_bmc_was_given_up(world: World) -> None:
     sees_power(world, "n1", "OFF")
     record = world.node("n1")
-    assert record.machine.active is not None
-    world.head.engine.post(record, Failed("power-on", record.machine.active.attempt, "no"))
+    for attempt in (1, 2, 3):
+        assert under_way(world, "n1") == "power-on"
+        world.head.engine.post(record, Failed("power-on", attempt, "it still says OFF"))
+        world.tick(40)
+    assert record.machine.quarantine is not None
     asks(world, "n1")
-    assert record.value("power") == "OFF"
+    assert record.machine.quarantine is None, "it is on after all"
+    joins(world, "n1")
+
+
+async def test_firmware_says_nothing_of_a_node_that_nobody_wants_on(world: World) -> None:
+    sees_power(world, "n1", "OFF")
+    await world.ops.nodes.set_state("n1", "off", False)
+    asks(world, "n1")
+    assert world.node("n1").value("power") == "OFF"
 
 
 async def test_a_failing_boot_is_tried_as_often_as_somebody_switches_it_on(world: World) -> None:

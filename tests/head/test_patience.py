@@ -153,3 +153,19 @@ async def test_a_roll_of_boot_sets_waits_as_long_as_the_node_may_need(world: Wor
     assert takes(world.node("n0")) > LIMIT
     boot(world, 50.0, 10.0)
     assert takes(world.node("n0")) < 500.0
+
+
+async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -> None:
+    boot(world, 80.0, 14.0)
+    assert wait(world) == TIMES * 80.0
+    record = world.node("n0")
+    world.clock.now += 300
+    world.head.ear.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
+    assert left(world) == TIMES * 80.0
+    flight = world.head._dispatcher._by_node[record.node.id]
+    world.clock.now += 20
+    world.head.ear.result("pxe", flight.number, False, "no DHCPDISCOVER seen", "", {})
+    assert left(world) == TIMES * 80.0 - 20 and record.machine.attempts == {}, "the boot service did not know of it"
+    world.clock.now += 299.5
+    world.head.ear.result("pxe", world.head._dispatcher._by_node[record.node.id].number, False, "no DHCPDISCOVER seen", "", {})
+    assert record.machine.attempts == {"boot-wait": 1}

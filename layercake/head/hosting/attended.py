@@ -24,7 +24,7 @@ class Attended:
         """A node's firmware asks for something to boot, and no boot of it is wanted yet."""
         step = _under_way(record)
         why = "its firmware asks for something to boot"
-        if step is not None and step.turns_on:
+        if record.meant == "up" and any(m.turns_on for m in _tried(record)):
             self._engine.post(record, Discovered({"power": "ON"}, why))
         elif record.planner.attended and not self._sync.speaks(record):
             if step is not None and step.cuts_power:
@@ -48,6 +48,14 @@ class Attended:
             step = _under_way(record)
             if step is not None and step.person and step.cuts_power and not self._sync.speaks(record):
                 self._engine.post(record, Discovered({"power": "OFF"}, "it has no BMC, and nothing is heard of it"))
+
+
+def _tried(record: Record) -> list[Mutation]:
+    """The steps that are or were tried at a node, and did not come to their end yet."""
+    machine = record.machine
+    names = {*machine.attempts, machine.active.mutation if machine.active is not None and machine.active.mine else "",
+             machine.quarantine.mutation if machine.quarantine is not None else ""}
+    return [record.planner.mutation(name) for name in names if name in record.planner]
 
 
 def _under_way(record: Record) -> Mutation | None:

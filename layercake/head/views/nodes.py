@@ -33,7 +33,7 @@ def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief
         name, reason = machine.quarantine.mutation, machine.quarantine.reason
         return Status.QUARANTINED, ": ".join(filter(None, (name, "" if brief and name else reason)))
     if machine.active is not None and (wish := wish_of(record)):
-        return Status.ASKING, f"{wish}; waited for since {max(0.0, now - machine.active.started):.0f} s"
+        return Status.ASKING, f"{wish}; waited for {max(0.0, now - machine.active.started):.0f} s by now"
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
     if machine.goal.met(machine.state):
