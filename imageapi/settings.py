@@ -8,13 +8,16 @@ import msgspec
 from msgspec import Meta
 
 from imageapi.spec.attachment import RBD_NAME
-from layercake.moduleapi.fields import Mistake
+from layercake.moduleapi.fields import NEWER, Mistake
 
 
 class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The image store, and the web server that nodes fetch images from."""
 
     http_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the web server for images.")] = 8081
+    start_s: Annotated[float, Meta(
+        ge=10, le=86400, extra=NEWER, description="Seconds for a node's images: to be fetched and started.")] = 300.0
+    stop_s: Annotated[float, Meta(ge=10, le=86400, extra=NEWER, description="Seconds for a node's images: to be stopped.")] = 60.0
     store: Annotated[Literal["file", "rbd"], Meta(
         description="file: in the data directory. rbd: in an existing Ceph cluster.")] = "file"
     conf: Annotated[str, Meta(description="rbd: the cluster's ceph.conf.")] = ""

@@ -54,7 +54,8 @@ class Outage:
 
 
 class ManagedBmc:
-    """A BMC and what is known of it. `power` is what it last said, at `read_at`; `outage` is why it cannot be used now, if so."""
+    """A BMC and what is known of it. `power` is what it last said, at `read_at`, `power_before` what
+    it had said before that; `outage` is why it cannot be used now, if so."""
 
     def __init__(self, spec: BmcSpec, driver: PowerDriver, limits: Limits, clock: Clock, lanes: Lanes, note: Note) -> None:
         self.spec = spec
@@ -62,11 +63,14 @@ class ManagedBmc:
         self.clock = clock
         self.note = note
         self.power: PowerState | None = None
+        self.power_before: PowerState | None = None
         self.read_at: float | None = None
         self.outage: Outage | None = None
         self.breaker = Breaker.fresh(limits, clock.now())
         self._lanes = lanes
         self._turns = asyncio.Lock()
+        self._progress = ""
+        self._told: dict[EventKind, str] = {}
 
     @property
     def idle(self) -> bool:
@@ -80,7 +84,10 @@ class ManagedBmc:
         Raises Unreachable."""
         until = self.clock.now() + limit_s
         try:
-            async with asyncio.timeout(limit_s):
+            if self._turns.locked():
+                async with asyncio.timeout(limit_s):
+                    await self._turns.acquire()
+            else:
                 await self._turns.acquire()
         except TimeoutError:
             raise Unreachable(f"cannot use the BMC at {self.spec.where}: another operation on it takes too long") from None
@@ -111,9 +118,19 @@ class ManagedBmc:
 
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""
-        self.power = await self.ask(self.driver.state)
+        found = await self.ask(self.driver.state)
+        self.power_before, self.power = self.power, found
+        if found is PowerState.ON and self.driver.progress not in ("", self._progress):
+            self.note(events.FIRMWARE, f"its firmware is at {self.driver.progress}")
+        self._progress = self.driver.progress if found is PowerState.ON else ""
         self.read_at = self.clock.now()
         return self.power
+
+    def tell_once(self, kind: EventKind, text: str) -> None:
+        """Adds a line to the node's history, unless it is the one that was added last."""
+        if self._told.get(kind) != text:
+            self._told[kind] = text
+            self.note(kind, text)
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it; never the password."""

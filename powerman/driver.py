@@ -51,8 +51,17 @@ class LogEntry:
 
 
 class PowerDriver(Protocol):
-    """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, and
-    says no more than that the BMC took the command: whether it worked is for the caller to read back."""
+    """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, or what
+    the BMC has shown that it needs, and says no more than that the BMC took the command: whether it worked is for the caller to
+    read back."""
+
+    @property
+    def answer_s(self) -> float:
+        """How many seconds it takes for one answer, by what it has shown; 0.0 before it has answered."""
+
+    @property
+    def progress(self) -> str:
+        """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
 
     async def state(self) -> PowerState:
         """Reads the power state from the BMC, now."""
@@ -71,6 +80,9 @@ class PowerDriver(Protocol):
 
     async def boot_network(self) -> None:
         """Makes the next boot, only that one, a network boot in the node's firmware mode."""
+
+    async def boots_network(self) -> bool | None:
+        """Whether it says that the next boot is from the network; None if it cannot be asked that."""
 
     async def sensors(self) -> list[Sensor]:
         """Reads the sensors."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from layercake.kraken.events import EventKind, Severity
+from layercake.kraken.events import Bearing, EventKind, Severity
 
 STATE = EventKind("power.state", Severity.INFO, "The BMC says another power state than was known.", private=True)
 UNREACHABLE = EventKind("power.unreachable", Severity.WARNING,
     "The BMC does not answer, or refuses the login; it is left alone for a while.")
 RECOVERED = EventKind("power.recovered", Severity.INFO, "The BMC answers again.")
 NO_BMC = EventKind("power.no-bmc", Severity.WARNING, "The node has no BMC that can be used: its power is not managed.")
-BOOT_DEVICE = EventKind("power.boot-device", Severity.WARNING, "The BMC cannot set the next boot to the network.")
+BY_HAND = EventKind("power.by-hand", Severity.WARNING,
+    "The node has no BMC, so a person is asked to switch it; the text says how. It goes on by itself once that was seen.")
+FIRMWARE = EventKind("power.firmware", Severity.DEBUG, "The BMC says what the firmware is at, before that asks for a boot.",
+    Bearing.FIRMWARE)
+BOOT_DEVICE = EventKind("power.boot-device", Severity.WARNING,
+    "The BMC cannot set the next boot to the network, or forgets it. The node is switched on all the same; told once.")
 SOFT_OFF = EventKind("power.soft-off", Severity.INFO, "The system did not shut down by itself in time; its power is cut.")
 
-EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BOOT_DEVICE, SOFT_OFF)
+EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, FIRMWARE, BOOT_DEVICE, SOFT_OFF)

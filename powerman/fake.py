@@ -36,6 +36,10 @@ class FakeDriver:
     soft_works: bool = True         # whether the system inside reacts to the power button
     boot_device_works: bool = True
     delay_s: float = 0.0
+    answer_s: float = 0.0           # how slow it has shown itself to be
+    forgets: int = 0                # how often it forgets the boot device
+    progress: str = ""              # what the firmware is at
+    boot: bool = False              # whether the next boot is from the network
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None
 
@@ -67,6 +71,12 @@ class FakeDriver:
         self._called("boot_network")
         if not self.boot_device_works:
             raise Unsupported("cannot set the boot device: no such function")
+        self.boot, self.forgets = self.forgets <= 0, self.forgets - 1
+
+    async def boots_network(self) -> bool | None:
+        """What it has kept."""
+        self._called("boots_network")
+        return self.boot
 
     async def sensors(self) -> list[Sensor]:
         """One sensor."""

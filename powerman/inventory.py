@@ -15,6 +15,8 @@ from layercake.moduleapi.module import NodePart, Unique
 
 TIMEOUT_S, LONGEST_S = 8.0, 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
+CIPHER_SUITES = (3, 17)
+_OF_DRIVER = {"system": "redfish", "verify_tls": "redfish", "cipher_suite": "ipmi"}
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
 
@@ -31,8 +33,8 @@ def cipher_suite(value: object) -> int | None:
     """IPMI's cipher suite id (IPMI 2.0, table 22-20), or nothing."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 17:
-        raise Mistake("expected a cipher suite from 0 to 17", "17 (HMAC-SHA256) is the best that IPMI has")
+    if isinstance(value, bool) or not isinstance(value, int) or value not in CIPHER_SUITES:
+        raise Mistake("expected cipher suite 3 or 17", "17 (HMAC-SHA256) is the best that IPMI has; the others are not used")
     return value
 
 
@@ -156,13 +158,18 @@ class Bmc(NodePart, frozen=True, kw_only=True):
     verify_tls: Annotated[bool | str, Check(verify_tls), Meta(
         description="redfish: true (the system's authorities), false, or the path of a CA file on the head.")] = True
     cipher_suite: Annotated[int | None, Check(cipher_suite), Meta(
-        description="ipmi: the cipher suite; 17, then 3 is tried if not given.")] = None
+        description="ipmi: the cipher suite, 17 or 3; if not given, 17 and then 3 is tried.")] = None
     timeout_s: Annotated[float, Check(timeout_s), Meta(
         description="Seconds for one operation. More gives every step of the node's power more time, in proportion.")] = TIMEOUT_S
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
-    """Brings the address into its driver's form, and finds the port. Raises Mistake when they do not fit each other."""
+    """Brings the address into its driver's form, and finds the port. Raises Mistake when they do not fit each other, and for a key
+    that the driver has no use for."""
+    for key, kind in _OF_DRIVER.items():
+        if given.get(key) is not None and given["driver"] != kind:
+            raise Mistake(f"bmc.{key} is for driver {kind}, and the driver is {given['driver']}: it would have no effect",
+                          "remove it, or put it into a group of those nodes that it is for", key)
     where, found = _endpoint(given["driver"], given["address"], given.get("port"))
     return {**given, "address": where, "port": found}
 

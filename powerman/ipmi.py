@@ -10,16 +10,20 @@ from typing import Any
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.driver import LogEntry, PowerState, Sensor, unreachable
+from powerman.inventory import TIMEOUT_S
+from powerman.line import Line, Pace, connect, open_line
 from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import Session, SuiteRefused, login, probe, tries_within
+from powerman.rmcp_session import Session, SuiteRefused, login, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
-_GET_STATUS, _CONTROL, _SET_BOOT = 0x01, 0x02, 0x08
+_GET_STATUS, _CONTROL, _SET_BOOT, _GET_BOOT = 0x01, 0x02, 0x08, 0x09
 
 # Chassis Control (section 28.3)
 _OFF, _ON, _CYCLE, _RESET, _SOFT_OFF = b"\x00", b"\x01", b"\x02", b"\x03", b"\x05"
 
+_EXCHANGES = 8          # at most, in one operation: probe, login, two commands, goodbye
+_KEEP_S, _KEEP_SLOW_S = 0.1, 4.0    # how long a session is kept for the next operation: with a slow one a login takes long
 _SLOW_FACTOR = 4.0      # reading a sensor repository takes many round trips; some BMCs need half a minute
 
 
@@ -36,6 +40,14 @@ def boot_network_data(firmware: str) -> bytes:
     return bytes((0x05, valid_once | (efi if firmware == "uefi" else 0), 0x04, 0, 0, 0))
 
 
+def parse_boot(options: bytes) -> bool:
+    """Whether Get System Boot Options, boot flags, says that the next boot is by PXE (section 28.14, parameter 5). The bit that
+    says that they are valid is not looked at: not all set it. Raises OperationFailed if it is too short."""
+    if len(options) < 4:
+        raise OperationFailed("cannot read the boot device: the BMC's boot flags are too short")
+    return options[3] & 0x3C == 0x04
+
+
 class IpmiDriver:
     """One IPMI BMC; see `driver.PowerDriver` for what the methods mean."""
 
@@ -43,14 +55,22 @@ class IpmiDriver:
         self._spec = spec
         self._pool = pool
         self._suites = [rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))]
-        self._tries = tries_within(spec.timeout_s)
+        self._pace = Pace(spec.timeout_s / 2 if spec.timeout_s > TIMEOUT_S else 0.0)
+        self.progress = ""      # IPMI has no cheap way to ask
         self._ipmi_2_0: bool | None = None      # not known until it was asked
+        self._kept: Session | None = None
+        self._ending: asyncio.TimerHandle | None = None
+
+    @property
+    def answer_s(self) -> float:
+        """See PowerDriver."""
+        return self._pace.slowest
 
     async def state(self) -> PowerState:
         """Reads the power state."""
-        async with self._within(), self._session() as session:
+        async with self._session() as session:
             if session:
-                return parse_power(await session.command(_CHASSIS, _GET_STATUS))
+                return parse_power(await session.command(_CHASSIS, _GET_STATUS, user=True))
             return PowerState.ON if await self._pyghmi("state") == "on" else PowerState.OFF
 
     async def on(self) -> None:
@@ -71,11 +91,16 @@ class IpmiDriver:
 
     async def boot_network(self) -> None:
         """Makes the next boot a network boot."""
-        async with self._within(), self._session() as session:
+        async with self._session() as session:
             if session:
                 await session.command(_CHASSIS, _SET_BOOT, boot_network_data(self._spec.firmware))
             else:
                 await self._pyghmi("boot_network")
+
+    async def boots_network(self) -> bool | None:
+        """Reads the boot flags; None of a BMC that only pyghmi speaks with."""
+        async with self._session() as session:
+            return parse_boot(await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")) if session else None
 
     async def sensors(self) -> list[Sensor]:
         """Reads all sensors, by pyghmi."""
@@ -88,43 +113,79 @@ class IpmiDriver:
         return [LogEntry(**entry) for entry in await self._pyghmi("event_log", _SLOW_FACTOR)]
 
     async def close(self) -> None:
-        """Nothing is kept open between operations."""
+        """Ends what is kept open."""
+        if (session := self._taken()) is not None:
+            await self._end(session)
+        self._pace.close()
 
     async def _control(self, action: bytes, name: str) -> None:
-        async with self._within(), self._session() as session:
+        async with self._session() as session:
             if session:
                 await session.command(_CHASSIS, _CONTROL, action)
             else:
                 await self._pyghmi(name)
 
     async def _pyghmi(self, operation: str, factor: float = 1.0) -> Any:
-        return await self._pool.ask(self._spec, operation, self._spec.timeout_s * factor)
+        limit = max(self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0)
+        return await self._pool.ask(self._spec, operation, limit * factor)
 
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""
-        async with self._within():
-            self._ipmi_2_0 = (await probe(self._spec.address, self._spec.port, self._tries)).ipmi_2_0
+        async with connect(self._spec.address, self._spec.port, self._pace) as line:
+            self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
 
     @contextlib.asynccontextmanager
     async def _within(self) -> AsyncIterator[None]:
+        """The time for one operation: what the inventory says, and more for a BMC that has shown that it is slow."""
+        limit = max(self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0)
         try:
-            async with asyncio.timeout(self._spec.timeout_s):
+            async with asyncio.timeout(limit):
                 yield
         except TimeoutError:
-            raise unreachable(self._spec.where, f"not done in {self._spec.timeout_s:g} s") from None
+            raise unreachable(self._spec.where, f"not done in {limit:g} s") from None
 
     @contextlib.asynccontextmanager
     async def _session(self) -> AsyncIterator[Session | None]:
         """A session; None if the BMC is too old for RMCP+ and pyghmi has to do it."""
-        if self._ipmi_2_0 is None:
-            await self._alive()
-        if not self._ipmi_2_0:
-            yield None
-            return
-        async with contextlib.AsyncExitStack() as stack:
-            yield await self._login(stack)
+        session = self._taken()
+        line = session.line if session is not None else await open_line(self._spec.address, self._spec.port, self._pace)
+        try:
+            if session is None and self._ipmi_2_0 is None:
+                self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
+            async with self._within():
+                if session is None and self._ipmi_2_0:
+                    session = await self._login(line)
+                yield session
+        except BaseException:
+            if session is not None:
+                session.leave()
+            line.done()
+            raise
+        if session is None:
+            line.done()
+        else:   # the goodbye is nothing that anybody waits for, and of many BMCs that are asked at once it is in nobody's way later
+            self._kept = session
+            self._ending = asyncio.get_running_loop().call_later(
+                _KEEP_SLOW_S if self._pace.slow else _KEEP_S, self._end_kept)
 
-    async def _login(self, stack: contextlib.AsyncExitStack) -> Session:
+    def _taken(self) -> Session | None:
+        """The session that was kept, which is the caller's now."""
+        if self._ending is not None:
+            self._ending.cancel()
+        kept, self._kept, self._ending = self._kept, None, None
+        return kept
+
+    def _end_kept(self) -> None:
+        if (session := self._taken()) is not None:
+            self._goodbye = asyncio.get_running_loop().create_task(self._end(session))
+
+    async def _end(self, session: Session) -> None:
+        try:
+            await session.close()
+        finally:
+            session.line.done()
+
+    async def _login(self, line: Line) -> Session:
         """Logs in by the first cipher suite that the BMC does, and keeps to that one from then on.
 
         Some BMCs drop a proposal that they do not know instead of refusing it, so silence means the next suite too.
@@ -132,8 +193,7 @@ class IpmiDriver:
         spec = self._spec
         for suite in self._suites:
             try:
-                session = await stack.enter_async_context(
-                    login(spec.address, spec.port, spec.username, spec.password, suite, self._tries))
+                session = await login(line, spec.where, self._pace, spec.username, spec.password, suite)
             except (SuiteRefused, Unreachable) as error:
                 if suite is self._suites[-1]:
                     if isinstance(error, Unreachable):

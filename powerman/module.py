@@ -11,9 +11,9 @@ from layercake.kraken.mutation import Mutation
 from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal
 from powerman.calls import CALLS
 from powerman.events import EVENTS
-from powerman.inventory import TIMEOUT_S, Bmc, complete, secret_to, unique, view, warnings
-from powerman.mutations import MUTATIONS, VARIABLES
-from powerman.settings import PowerSettings
+from powerman.inventory import Bmc, complete, secret_to, unique, view, warnings
+from powerman.mutations import ASKED, ENDLESS, MUTATIONS, PERSON_S, ROOM, VARIABLES
+from powerman.settings import PowerSettings, limit_s
 
 
 def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
@@ -23,10 +23,13 @@ def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
 
 
 def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) -> Mutation:
-    """A BMC that is given more time for an operation has more for a step, which is several."""
-    if bmc is None or bmc.timeout_s <= TIMEOUT_S:
+    """The engine waits as long as the slowest of BMCs may need: it is the handler that gives up on others earlier. What no BMC can
+    do is left to a person."""
+    if bmc is None and mutation.name in ASKED:
+        return dataclasses.replace(mutation, timeout=PERSON_S, person=ASKED[mutation.name], on_timeout=None, retries=ENDLESS)
+    if bmc is None:
         return mutation
-    return dataclasses.replace(mutation, timeout=mutation.timeout * bmc.timeout_s / TIMEOUT_S)
+    return dataclasses.replace(mutation, timeout=ROOM * limit_s(mutation.name, settings or PowerSettings(), bmc.timeout_s))
 
 
 MODULE = Module(

@@ -18,7 +18,7 @@ from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
-from powerman.driver import PowerState, Unsupported
+from powerman.driver import PowerDriver, PowerState, Unsupported
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -29,6 +29,14 @@ POWER = Variable("power", (UNKNOWN, "OFF", "ON", "HANG"), "electrical power, as 
 
 VARIABLES = (POWER,)
 
+PERSON_S = 10 * 365 * 86400.0
+"""How long a person is waited for: as good as for ever, and a number that can be sent."""
+ENDLESS = 1_000_000
+"""Attempts of what is never given up."""
+ROOM = 6.0
+"""A step with a BMC that is slow may take so many times longer than with another one."""
+_SLOWNESS = 2.0         # per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s
+_PROMPT_S = 1.0         # a BMC that takes longer for an answer is asked nothing that can be left out
 _FIRST_LOOK_S, _LOOK_GROWTH, _LAST_LOOK_S = 0.1, 1.6, 1.0
 _FIRST_REST_S, _LAST_REST_S = 0.5, 4.0
 _SOFT_SHARE = 0.6       # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
@@ -36,18 +44,32 @@ _SOFT_SHARE = 0.6       # of the time that is left goes to the system's own shut
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a mutation, inside a turn at the BMC. `until` is when to give up, in seconds of the BMC's clock."""
+    """One attempt at a mutation, inside a turn at the BMC. It began at `since`, by the BMC's clock, and takes `usual_s` at most
+    with a BMC that answers at once, and `most_s` with any."""
 
     bmc: ManagedBmc
-    until: float
+    since: float
+    usual_s: float
+    most_s: float
     params: Mapping[str, Any]
+
+    @property
+    def until(self) -> float:
+        """When to give up, by how slow the BMC has shown itself by now."""
+        return self.since + min(self.usual_s * slowness(self.bmc.driver), self.most_s)
+
+
+def slowness(driver: PowerDriver) -> float:
+    """How many times longer than usual a step may take with this BMC."""
+    return min(ROOM, 1.0 + _SLOWNESS * driver.answer_s)
 
 
 @mutation("power-discover", changes={"power": (UNKNOWN, "OFF")}, timeout=15.0)
 async def power_discover(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Ask the BMC whether the node is on."""
     async with service.attempt(request) as attempt:
-        return _found(await attempt.bmc.read())
+        read = attempt.bmc.read     # one that was never heard is held for dead at once
+        return _found(await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read()))
 
 
 @mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
@@ -56,12 +78,50 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
         if await _patient(attempt, bmc.read) is PowerState.OFF:
-            try:
-                await _patient(attempt, lambda: bmc.ask(bmc.driver.boot_network))
-            except OperationFailed as error:  # many machines boot from the network anyway; if not, the boot's own timeout tells
-                bmc.note(events.BOOT_DEVICE, f"the next boot may not be from the network: {error}")
+            kept = await _next_boot(attempt)
             await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
+            found = await _becomes(attempt, PowerState.ON, "power on")
+            if kept and bmc.driver.answer_s < _PROMPT_S:
+                await _remind(attempt)
+            return found
         return await _becomes(attempt, PowerState.ON, "power on")
+
+
+async def _next_boot(attempt: Attempt) -> bool:
+    """Has the next boot be from the network; whether the BMC says that it will be.
+
+    Many machines boot from the network anyway, so one whose BMC cannot see to it is switched on all the same; if it does not, the
+    boot's own time limit tells. A person is told once.
+    """
+    bmc = attempt.bmc
+    why = f"the BMC at {bmc.spec.where} takes the boot device and forgets it"
+    try:
+        for _ in range(2):
+            await _patient(attempt, lambda: bmc.ask(bmc.driver.boot_network))
+            kept = await _kept(attempt)
+            if kept is not False:
+                return kept is True
+    except OperationFailed as error:
+        why = error.message
+    bmc.tell_once(events.BOOT_DEVICE, f"the next boots may not be from the network: {why} (hint: put the network first in the boot "
+                                      "order of its firmware)")
+    return False
+
+
+async def _kept(attempt: Attempt) -> bool | None:
+    """Whether the BMC has kept the boot device, None if it does not say."""
+    try:
+        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_network))
+    except OperationFailed:
+        return None
+
+
+async def _remind(attempt: Attempt) -> None:
+    """Some BMCs forget the boot device as they switch on: such a one is told again, long before the firmware asks for it."""
+    bmc = attempt.bmc
+    with contextlib.suppress(OperationFailed, Unreachable):
+        if await bmc.ask(bmc.driver.boots_network) is False:
+            await bmc.ask(bmc.driver.boot_network)
 
 
 @mutation("power-off", changes={"power": ("ON", "OFF")}, excludes={"run": "SYNC", "busy": "BUSY"}, timeout=30.0,
@@ -113,7 +173,7 @@ async def _soft_off(attempt: Attempt) -> bool:
     now = bmc.clock.now()
     try:
         await bmc.ask(lambda: bmc.driver.off(soft=True))
-        await _becomes(Attempt(bmc, now + (attempt.until - now) * _SOFT_SHARE, attempt.params), PowerState.OFF, "shut down")
+        await _becomes(attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE)
     except Unsupported:
         return False
     except OperationFailed as error:
@@ -122,8 +182,9 @@ async def _soft_off(attempt: Attempt) -> bool:
     return True
 
 
-async def _becomes(attempt: Attempt, wanted: PowerState, action: str) -> Mapping[str, str]:
-    """Reads back until the state is `wanted`. BMCs go quiet for a moment after a power action, so silence is waited out.
+async def _becomes(attempt: Attempt, wanted: PowerState, action: str, until: float | None = None) -> Mapping[str, str]:
+    """Reads back until the state is `wanted`, at most `until` then. BMCs go quiet for a moment after a power action, so silence is
+    waited out.
 
     Raises OperationFailed if the BMC goes on saying otherwise, Unreachable if it says nothing any more.
     """
@@ -135,7 +196,7 @@ async def _becomes(attempt: Attempt, wanted: PowerState, action: str) -> Mapping
                 return _found(wanted)
         except Unreachable as error:
             silence = error
-        if bmc.clock.now() + pause > attempt.until:
+        if bmc.clock.now() + pause > (attempt.until if until is None else until):
             break
         await bmc.clock.sleep(pause)
         pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
@@ -151,3 +212,10 @@ def _found(state: PowerState) -> Mapping[str, str]:
 
 
 MUTATIONS = (power_discover, power_on, power_off, power_reset)
+
+ASKED: Mapping[str, str] = {
+    power_on.name: "switch it on (it has no BMC; if it is on already, switch it off and on again)",
+    power_off.name: "switch it off (it has no BMC)",
+    power_reset.name: "switch it off (it has no BMC)",
+}
+"""What a person is asked for of a node without a BMC."""

@@ -8,6 +8,7 @@ import errno
 import functools
 import ssl
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,15 +19,18 @@ import aiohttp
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, PowerState, Sensor, login_refused, unreachable
-from powerman.redfish_facts import Targets, choose_reset, message_of, parse_power
-from powerman.redfish_sushy import SushyClient
+from powerman.inventory import TIMEOUT_S
+from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
+from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
 
 Result = TypeVar("Result")
 
 _BIGGEST = 4 << 20
+_DECAY = 0.8
 _ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
 _LAST = {"Connection": "close"}  # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is another
+_CONNECT_S = 2.3                # one that is there takes a connection at once, however long it thinks about the answer then
 _SUSHY_REQUESTS = 6             # a discovery is this many requests at most; each may take timeout_s
 _KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a BMC that does not end its TLS connection: aiohttp must
 
@@ -71,11 +75,21 @@ class RedfishDriver:
         self._login = {"Authorization": f"Basic {token}"}
         self._sushy = SushyClient(spec)
         self._targets: Targets | None = None
+        self._slowest = 0.0
+        self.progress = ""
+        self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
+
+    @property
+    def answer_s(self) -> float:
+        """See PowerDriver."""
+        return self._slowest
 
     async def state(self) -> PowerState:
         """Reads the power state."""
         targets = await self._discovered()
-        return parse_power(await self._request("GET", targets.system), self._spec.where)
+        system = await self._request("GET", targets.system)
+        self.progress = progress(system)
+        return parse_power(system, self._spec.where)
 
     async def on(self) -> None:
         """Asks for power on."""
@@ -96,6 +110,10 @@ class RedfishDriver:
     async def boot_network(self) -> None:
         """Makes the next boot a network boot, by sushy, which knows what this vendor wants to hear."""
         await self._by_sushy(SushyClient.boot_network)
+
+    async def boots_network(self) -> bool | None:
+        """Reads the override of the boot source; None of a system that has none."""
+        return boots_network(await self._request("GET", (await self._discovered()).system))
 
     async def sensors(self) -> list[Sensor]:
         """Reads temperatures and fans, by sushy."""
@@ -124,7 +142,7 @@ class RedfishDriver:
         client = self._sushy
         done = False
         try:
-            async with asyncio.timeout(self._spec.timeout_s * _SUSHY_REQUESTS):
+            async with asyncio.timeout(self._answer_limit * _SUSHY_REQUESTS):
                 result = await asyncio.get_running_loop().run_in_executor(self._web.threads, work, client)
             done = True
         except TimeoutError:
@@ -136,6 +154,11 @@ class RedfishDriver:
             if not done:    # the thread may still be at it, and two may not use one client
                 self._sushy = SushyClient(self._spec)
         return result
+
+    @property
+    def _answer_limit(self) -> float:
+        """Seconds that one answer may take."""
+        return max(self._spec.timeout_s * PATIENCE, 3 * self._slowest)
 
     async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what the service says."""
@@ -157,18 +180,23 @@ class RedfishDriver:
         spec = self._spec
         try:
             secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
-            async with asyncio.timeout(spec.timeout_s), self._web.session.request(
+            began = time.monotonic()
+            async with asyncio.timeout(self._answer_limit), self._web.session.request(
                     method, spec.address + path, json=body, ssl=secure, allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
                     headers={"OData-Version": "4.0", "Accept": "application/json", **headers}) as response:
                 answer = await _json(response)
                 if headers is _LAST:
                     response.close()
+                self._slowest = max(time.monotonic() - began, self._slowest * _DECAY)
                 return response.status, answer
         except aiohttp.ClientConnectorCertificateError as error:
             raise OperationFailed(f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
                                   hint="set bmc.verify_tls to the path of the CA that signed its certificate") from None
-        except TimeoutError:
-            raise unreachable(spec.where, f"no answer in {spec.timeout_s:g} s") from None
+        except TimeoutError as error:
+            if isinstance(error, aiohttp.ConnectionTimeoutError):   # dead, or it takes long for TLS: it gets more the next time
+                self._connect_s = max(self._connect_s, min(2 * self._connect_s, spec.timeout_s))
+            raise unreachable(spec.where, f"no answer in {time.monotonic() - began:.0f} s") from None
         except aiohttp.ClientConnectorError as error:
             raise unreachable(spec.where, error.os_error.strerror or str(error.os_error)) from None
         except (aiohttp.ClientError, OSError) as error:

@@ -5,6 +5,7 @@ Sources: DMTF DSP0266 (Redfish) and the ComputerSystem schema; the names are the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,26 @@ def parse_power(system: Mapping[str, Any], where: str) -> PowerState:
         return _POWER[str(word).lower()]
     except KeyError:
         raise OperationFailed(f"cannot read the power state at {where}: the system says PowerState {word!r}") from None
+
+
+_PROGRESS = re.compile(r"[A-Za-z0-9]{1,60}")
+_AT_REST = ("None", "OEM", "OSBootStarted", "OSRunning")
+
+
+def progress(system: Mapping[str, Any]) -> str:
+    """What a ComputerSystem's firmware is at (BootProgress.LastState), "" if it does not say or is at nothing."""
+    said = system.get("BootProgress")
+    word = str(said.get("LastState") or "") if isinstance(said, Mapping) else ""
+    return word if _PROGRESS.fullmatch(word) and word not in _AT_REST else ""
+
+
+def boots_network(system: Mapping[str, Any]) -> bool | None:
+    """Whether a ComputerSystem says that its next boot is by PXE or HTTP; None if it has no override of the boot source."""
+    boot = system.get("Boot")
+    target = boot.get("BootSourceOverrideTarget") if isinstance(boot, Mapping) else None
+    if not isinstance(boot, Mapping) or target is None:
+        return None
+    return str(target) in ("Pxe", "UefiHttp") and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
 
 
 def message_of(body: Mapping[str, Any]) -> str:

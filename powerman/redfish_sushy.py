@@ -21,6 +21,8 @@ from powerman.settings import BmcSpec
 
 Result = TypeVar("Result")
 
+PATIENCE = 4.0
+"""So many times timeout_s for the answer of a service that has taken the connection: some think for ten seconds."""
 _HEALTH = {"OK": "ok", "Warning": "warning", "Critical": "critical"}
 
 
@@ -92,7 +94,7 @@ class SushyClient:
         if self._root is None:
             spec = self._spec
             line = connector.Connector(spec.address, verify=spec.verify_tls, server_side_retries=1, server_side_retries_delay=1,
-                                       default_request_timeout=spec.timeout_s, connect_timeout=min(3.0, spec.timeout_s))
+                                       default_request_timeout=spec.timeout_s * PATIENCE, connect_timeout=min(3.0, spec.timeout_s))
             try:
                 self._root = sushy.Sushy(spec.address, auth=auth.BasicAuth(spec.username, spec.password), connector=line)
             except BaseException:

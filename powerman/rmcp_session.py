@@ -1,122 +1,71 @@
-"""RMCP+ sessions on asyncio: one connected UDP socket and one short session per use.
+"""RMCP+ sessions: login, commands, and the end of it.
 
-Sessions are not kept: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a millisecond of CPU.
+Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a millisecond of CPU. Only with a BMC
+that takes seconds for each answer is one kept between two operations (ipmi.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import math
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
-from powerman.driver import Unsupported, login_refused, unreachable
+from powerman.driver import Unsupported, login_refused
+from powerman.line import Line, Pace
 
-_FIRST_WAIT_S = 0.5
-_BACKOFF = 1.5
-TRIES = 4                       # 0.5 + 0.75 + 1.1 + 1.7 s: a BMC that loses three packets in a row still gets through
 _BYE_S = 0.3
+_PRIVILEGE = 0xD4               # completion code: the session may not do this
 
 Parsed = TypeVar("Parsed")
-
-
-def tries_within(seconds: float) -> int:
-    """How often a packet is sent at least to a BMC that is given so long for an operation: for half of that, TRIES at least."""
-    return max(TRIES, math.ceil(math.log(1 + seconds / 2, _BACKOFF)))  # the waits are 0.5 * 1.5^n
 
 
 class SuiteRefused(Unsupported):
     """The BMC does not do this cipher suite; another may do."""
 
 
-class _Socket(asyncio.DatagramProtocol):
-    def __init__(self) -> None:
-        self.inbox: asyncio.Queue[bytes | OSError] = asyncio.Queue(64)
-
-    def datagram_received(self, data: bytes, addr: object) -> None:
-        with contextlib.suppress(asyncio.QueueFull):    # a flood is cut; what we wait for is sent again
-            self.inbox.put_nowait(data)
-
-    def error_received(self, exc: Exception) -> None:
-        if isinstance(exc, OSError):
-            with contextlib.suppress(asyncio.QueueFull):
-                self.inbox.put_nowait(exc)
-
-
-class Line:
-    """A connected UDP socket to one BMC: sends a request until its answer comes."""
-
-    def __init__(self, where: str, transport: asyncio.DatagramTransport, protocol: _Socket, tries: int) -> None:
-        self._where = where
-        self._tries = tries
-        self._transport = transport
-        self._protocol = protocol
-
-    async def ask(self, packet: Callable[[], bytes], parse: Callable[[bytes], Parsed], tries: int | None = None) -> Parsed:
-        """Sends `packet()` again and again, with growing waits, until `parse` accepts an answer; what it calls Malformed is not for
-        us. Raises Unreachable; WrongPassword comes through."""
-        wait, tries = _FIRST_WAIT_S, tries or self._tries
-        for _ in range(tries):
-            self._transport.sendto(packet())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    return await self._accepted(parse)
-            wait *= _BACKOFF
-        raise unreachable(self._where, f"no answer to {tries} requests")
-
-    async def _accepted(self, parse: Callable[[bytes], Parsed]) -> Parsed:
-        while True:
-            data = await self._protocol.inbox.get()
-            if isinstance(data, OSError):
-                raise unreachable(self._where, data.strerror or str(data))
-            try:
-                return parse(data)
-            except rmcp.WrongPassword:
-                raise
-            except rmcp.Malformed:
-                continue
-
-    def send(self, packet: bytes) -> None:
-        """Sends without waiting for anything."""
-        self._transport.sendto(packet)
-
-
-@contextlib.asynccontextmanager
-async def connect(address: str, port: int, tries: int = TRIES) -> AsyncIterator[Line]:
-    """A line to a BMC; sends nothing yet. Raises Unreachable if the address has no route or the name is not known."""
-    where = f"{address}:{port}"
-    try:
-        transport, protocol = await asyncio.get_running_loop().create_datagram_endpoint(_Socket, remote_addr=(address, port))
-    except OSError as error:
-        raise unreachable(where, error.strerror or str(error)) from error
-    try:
-        yield Line(where, transport, protocol, tries)
-    finally:
-        transport.close()
-
-
-async def probe(address: str, port: int, tries: int = TRIES) -> rmcp.Capabilities:
-    """Asks a BMC what it can do, without a login. Raises Unreachable after about 4 s, at once if its port is closed."""
-    async with connect(address, port, tries) as line:
-        return await line.ask(rmcp.probe, rmcp.parse_probe)
+async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:
+    """Asks a BMC what it can do, without a login. Raises Unreachable, at once if its port is closed."""
+    return await line.ask(rmcp.probe, rmcp.parse_probe, pace.probing())
 
 
 class Session:
-    """An open session: raw IPMI commands."""
+    """An open session: raw IPMI commands. It begins with the rights of a user; `raised` says that it has an administrator's."""
 
-    def __init__(self, where: str, line: Line, keys: rmcp.SessionKeys) -> None:
+    def __init__(self, where: str, line: Line, pace: Pace, keys: rmcp.SessionKeys) -> None:
         self._where = where
-        self._line = line
+        self._pace = pace
         self._keys = keys
         self._sequence = 0
         self._request = 0
+        self.line = line
+        self.raised = False
 
-    async def command(self, function: int, command: int, data: bytes = b"", tries: int | None = None) -> bytes:
-        """Sends one command and returns its data. Raises Unreachable, Unsupported, OperationFailed with the completion code."""
+    async def command(self, function: int, command: int, data: bytes = b"", *, user: bool = False) -> bytes:
+        """Sends one command and returns its data. `user`: a user's rights are enough for it, unless the BMC thinks otherwise.
+        Raises Unreachable, Unsupported, OperationFailed with the completion code."""
+        if not user:
+            await self._raise()
+        code, answer = await self._exchange(function, command, data)
+        if code == _PRIVILEGE and not self.raised:
+            await self._raise()
+            code, answer = await self._exchange(function, command, data)
+        return self._good(function, command, code, answer)
+
+    async def _raise(self) -> None:
+        """Set Session Privilege Level: administrator."""
+        if not self.raised:
+            self._good(0x06, 0x3B, *await self._exchange(0x06, 0x3B, b"\x04"))
+            self.raised = True
+
+    async def _exchange(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
+        packet, request = self._message(function, command, data)
+        return await self.line.ask(
+            packet, lambda raw: rmcp.parse_message(self._keys.unseal(raw), function, request, command), self._pace.asking())
+
+    def _message(self, function: int, command: int, data: bytes) -> tuple[Callable[[], bytes], int]:
         self._request = request = (self._request + 1) % 64
         body = rmcp.message(function, request, command, data)
 
@@ -124,8 +73,9 @@ class Session:
             self._sequence += 1     # each packet, a repeated one too, needs a number of its own
             return self._keys.seal(self._sequence, secrets.token_bytes(16), body)
 
-        code, answer = await self._line.ask(
-            packet, lambda raw: rmcp.parse_message(self._keys.unseal(raw), function, request, command), tries)
+        return packet, request
+
+    def _good(self, function: int, command: int, code: int, answer: bytes) -> bytes:
         if code:
             why = rmcp.COMPLETION_TEXT.get(code, "no explanation")
             kind = Unsupported if code in (0xC1, 0xC9, 0xCC) else OperationFailed
@@ -133,47 +83,42 @@ class Session:
                        f"the BMC answers 0x{code:02x}, {why}")
         return answer
 
+    def leave(self) -> None:
+        """Frees the BMC's session without waiting for its word."""
+        packet, _ = self._message(0x06, 0x3C, self._keys.bmc_id)
+        self.line.send(packet())
+
     async def close(self) -> None:
         """Frees the BMC's session; if it does not answer, it will drop the session by itself."""
-        with contextlib.suppress(OperationFailed, Unreachable, TimeoutError):
-            async with asyncio.timeout(_BYE_S):
-                await self.command(0x06, 0x3C, self._keys.bmc_id, tries=1)
+        packet, request = self._message(0x06, 0x3C, self._keys.bmc_id)
+        with contextlib.suppress(Unreachable, rmcp.WrongPassword):
+            await self.line.ask(
+                packet, lambda raw: rmcp.parse_message(self._keys.unseal(raw), 0x06, request, 0x3C), (_BYE_S,))
 
 
-@contextlib.asynccontextmanager
-async def login(address: str, port: int, username: str, password: str, suite: rmcp.Suite,
-                tries: int = TRIES) -> AsyncIterator[Session]:
-    """A session as administrator; each packet is sent so often. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
-    where = f"{address}:{port}"
+async def login(line: Line, where: str, pace: Pace, username: str, password: str, suite: rmcp.Suite) -> Session:
+    """A session. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
     shake = rmcp.Handshake(suite, username.encode(), password.encode(), secrets.token_bytes(4), secrets.token_bytes(16))
-    async with connect(address, port, tries) as line:
-        tag = 0
 
-        async def step(kind: int, request: Callable[[int], bytes], take: Callable[[bytes], Parsed]) -> Parsed:
-            nonlocal tag
-            tag += 1
+    async def step(kind: int, request: Callable[[int], bytes], take: Callable[[bytes], Parsed], waits: tuple[float, ...]) -> Parsed:
+        tag = line.tag()    # a late answer to an earlier login is not taken for one of this
 
-            def parse(raw: bytes) -> Parsed | int:
-                status, body = rmcp.parse_plain(raw, kind, tag)
-                return status if status else take(body)
+        def parse(raw: bytes) -> Parsed | int:
+            status, body = rmcp.parse_plain(raw, kind, tag)
+            return status if status else take(body)
 
-            answer = await line.ask(lambda: request(tag), parse)
-            if isinstance(answer, int):
-                raise _refusal(where, username, answer)
-            return answer
+        answer = await line.ask(lambda: request(tag), parse, waits)
+        if isinstance(answer, int):
+            raise _refusal(where, username, answer)
+        return answer
 
-        try:
-            await step(rmcp.OPEN_RESPONSE, shake.open_request, shake.take_open_response)
-            await step(rmcp.RAKP2, shake.rakp1, shake.take_rakp2)
-            keys = await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4)
-        except rmcp.WrongPassword:
-            raise login_refused(where, username) from None
-        session = Session(where, line, keys)
-        try:
-            await session.command(0x06, 0x3B, b"\x04")     # Set Session Privilege Level: administrator
-            yield session
-        finally:
-            await session.close()
+    try:
+        await step(rmcp.OPEN_RESPONSE, shake.open_request, shake.take_open_response, pace.opening())
+        await step(rmcp.RAKP2, shake.rakp1, shake.take_rakp2, pace.asking())
+        keys = await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4, pace.asking())
+    except rmcp.WrongPassword:
+        raise login_refused(where, username) from None
+    return Session(where, line, pace, keys)
 
 
 def _refusal(where: str, username: str, status: int) -> OperationFailed:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from layercake.kraken.errors import InputError, LayercakeError, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
@@ -20,15 +20,17 @@ from powerman.clock import Clock, SteadyClock
 from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.ipmi import IpmiDriver
 from powerman.module import MODULE
-from powerman.mutations import Attempt
+from powerman.mutations import ASKED, MUTATIONS, Attempt, power_discover, slowness
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import RedfishDriver, Web
-from powerman.settings import BmcSpec, PowerSettings
+from powerman.settings import BmcSpec, PowerSettings, limit_s
 
 log = logging.getLogger("powerman")
 
 _MARGIN = 0.9           # of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
 _LAST_MARGIN = 0.97     # ... when a BMC answers so slowly that even giving up took too long
+_POLL_SHARE = 4.0       # between two readings are at least so many times the time that one took
+_ASKED_AFTER_S = 1.0
 _CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
 
 
@@ -49,12 +51,14 @@ def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
 
 @dataclass(slots=True)
 class _Node:
-    """A node: its BMC, or why it has none."""
+    """A node: its BMC, or why it has none. With neither, a person switches it. `moved` is set when `believed` changes."""
 
+    name: str
     bmc: ManagedBmc | None
     problem: InputError | None
     next_poll: float
     believed: str = field(default="UNKNOWN")
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class PowerService(Service):
@@ -94,11 +98,17 @@ class PowerService(Service):
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes a new or changed record; a BMC whose facts are the same keeps what is known of it."""
         old = self._nodes.get(node)
+        name = str(record.get("name") or node)
+        if record.get("bmc") is None:
+            if old is None or old.bmc is not None or old.problem is not None:
+                await self.node_removed(node)
+                self._nodes[node] = _Node(name, None, None, 0.0, believed=old.believed if old else "UNKNOWN")
+            return
         try:
             spec = BmcSpec.from_record(node, record)
         except InputError as problem:
             await self.node_removed(node)
-            self._nodes[node] = _Node(None, problem, 0.0)
+            self._nodes[node] = _Node(name, None, problem, 0.0)
             self._link.event(node, events.NO_BMC, str(problem))
             return
         if old is not None and old.bmc is not None and old.bmc.spec == spec:
@@ -111,21 +121,28 @@ class PowerService(Service):
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
-        self._nodes[node] = _Node(bmc, None, first, believed=old.believed if old else "UNKNOWN")
+        self._nodes[node] = _Node(name, bmc, None, first, believed=old.believed if old else "UNKNOWN")
 
     async def node_removed(self, node: str) -> None:
         """Forgets a node."""
         old = self._nodes.pop(node, None)
+        if old is not None:
+            old.moved.set()
         if old is not None and old.bmc is not None:
             await old.bmc.driver.close()
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Keeps what the engine holds for the node's power, so that only news is told."""
-        if node in self._nodes:
-            self._nodes[node].believed = values.get("power", "UNKNOWN")
+        known = self._nodes.get(node)
+        if known is not None:
+            known.believed = values.get("power", "UNKNOWN")
+            known.moved.set()
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt; what is returned was read from the BMC."""
+        known = self._nodes.get(request.node)
+        if known is not None and known.bmc is None and known.problem is None:
+            return await self.by_hand(request)
         found = await super().mutate(request)
         if request.node in self._nodes:
             self._nodes[request.node].believed = found["power"]
@@ -133,13 +150,40 @@ class PowerService(Service):
 
     # For the handlers in powerman.mutations and powerman.calls.
 
+    async def by_hand(self, request: MutationRequest) -> Mapping[str, str]:
+        """A step of a node without a BMC: a person is asked, and the head sees what becomes of it. Nobody can say whether such a
+        node is on: it is held for off, unless its agent has been heard (parameter up), for that may come back."""
+        node = self._nodes.get(request.node)
+        if node is None:
+            raise InputError(f"cannot manage the power of {request.node!r}: no such node")
+        if request.mutation == power_discover.name:
+            return {"power": "HANG" if request.params.get("up") else "OFF"}
+        wanted = next(after for m in MUTATIONS if m.name == request.mutation for _, after in m.changes.values())
+        with contextlib.suppress(TimeoutError):  # one that somebody has just switched: the news of that is on its way
+            async with asyncio.timeout(_ASKED_AFTER_S):
+                return await self._until(request.node, node, wanted)
+        self._link.event(request.node, events.BY_HAND, f"{node.name} needs a person: {ASKED[request.mutation]}")
+        return await self._until(request.node, node, wanted)
+
+    async def _until(self, key: str, node: _Node, wanted: str) -> Mapping[str, str]:
+        """Returns when the head has seen that the node's power is so. Raises OperationFailed if its entry changes before."""
+        while node.believed != wanted:
+            node.moved.clear()
+            await node.moved.wait()
+            if self._nodes.get(key) is not node:
+                raise OperationFailed(f"cannot wait for a person to switch {node.name}: its entry in the inventory has changed")
+        return {}
+
     @contextlib.asynccontextmanager
     async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
         """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and Unreachable."""
         bmc = self._bmc(request.node)
+        usual = limit_s(request.mutation, self._settings, bmc.spec.timeout_s) * _MARGIN
         until = self._clock.now() + request.timeout * _MARGIN
-        async with bmc.turn(request.timeout * _MARGIN), _at_most(bmc, request.timeout * _LAST_MARGIN):
-            yield Attempt(bmc, until, request.params)
+        async with (bmc.turn(min(usual * slowness(bmc.driver), request.timeout * _MARGIN)),
+                    _at_most(bmc, request.timeout * _LAST_MARGIN)):
+            since = self._clock.now()
+            yield Attempt(bmc, since, usual, until - since, request.params)
 
     @contextlib.asynccontextmanager
     async def asking(self, node: str) -> AsyncIterator[ManagedBmc]:
@@ -151,6 +195,10 @@ class PowerService(Service):
     async def status(self, node: str, *, tell: bool = False) -> dict[str, Any]:
         """Reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why it
         cannot be reached. With `tell` it reads in any case, and tells the engine."""
+        known = self._nodes.get(node)
+        if known is not None and known.bmc is None and known.problem is None and not tell:
+            return {"name": known.name, "power": known.believed, "driver": "none", "address": "", "reachable": None, "age_s": None,
+                    "error": "", "circuit": ""}
         bmc = self._bmc(node)
         if not tell and not bmc.idle:
             if bmc.outage is not None:
@@ -166,7 +214,7 @@ class PowerService(Service):
         if known is None:
             raise InputError(f"cannot manage the power of {node!r}: no such node")
         if known.bmc is None:
-            raise known.problem or InputError(f"cannot manage the power of {node}: it has no BMC")
+            raise known.problem or InputError(f"cannot ask the BMC of {known.name}: it has none")
         return known.bmc
 
     def _tell(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
@@ -180,6 +228,8 @@ class PowerService(Service):
         before, now = node.believed, bmc.power.value
         if before == "HANG" and bmc.power is PowerState.ON:
             return
+        if before == "ON" and bmc.power is PowerState.OFF is bmc.power_before and not always:
+            return      # it has said so all the time, and others have seen since that the node is on
         if now != before:
             self._link.event(bmc.spec.node, events.STATE, f"power is {now} (was {before}), {why}")
         elif not always:
@@ -204,6 +254,7 @@ class PowerService(Service):
             await self._clock.sleep(min(1.0, self._settings.poll_s / 10))
 
     async def _poll(self, bmc: ManagedBmc) -> None:
+        began = self._clock.now()
         lost = bmc.outage is not None       # a node that could not be discovered may wait for exactly this
         try:
             async with bmc.turn(self._settings.poll_s):
@@ -211,6 +262,8 @@ class PowerService(Service):
         except LayercakeError as error:     # told once per outage by the BMC's notes
             log.debug("polling %s: %s", bmc.spec.node, error.message)
             return
+        if (node := self._nodes.get(bmc.spec.node)) is not None:    # a slow one is not kept busy by that alone
+            node.next_poll = max(node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began))
         self._tell(bmc, "read by the poller", always=lost)
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import NEWER
 from powerman.inventory import DEFAULT_PORTS, TIMEOUT_S
 
 
@@ -30,7 +31,20 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     poll_s: Annotated[float, Meta(ge=0.05, description="Every BMC is read each so many seconds.")] = 30.0
     workers: Annotated[int, Meta(ge=1, description="Operations on answering BMCs at the same time.")] = 16
+    read_s: Annotated[float, Meta(gt=0, le=600, extra=NEWER, description="Seconds for finding out whether a node is on. A BMC that "
+                                  "has shown that it is slow is given up to six times as long for this, and for the next two."
+                                  )] = 15.0
+    on_s: Annotated[float, Meta(
+        gt=0, le=600, extra=NEWER, description="Seconds for switching a node on, until its BMC says so.")] = 50.0
+    off_s: Annotated[float, Meta(
+        gt=0, le=600, extra=NEWER, description="Seconds for switching a node off, until its BMC says so.")] = 30.0
     limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
+
+
+def limit_s(mutation: str, settings: PowerSettings, timeout_s: float) -> float:
+    """Seconds for a step of a node's power with a BMC that answers at once, and is given `timeout_s` for an operation."""
+    usual = settings.on_s if mutation == "power-on" else settings.read_s if mutation == "power-discover" else settings.off_s
+    return usual * max(1.0, timeout_s / TIMEOUT_S)
 
 
 def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> float:

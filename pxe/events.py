@@ -13,7 +13,7 @@ KERNEL_SENT = EventKind("boot.kernel-sent", Severity.INFO, "The kernel has arriv
 HARDWARE_SENT = EventKind("boot.hardware-sent", Severity.INFO, "The drivers for its hardware have arrived.", Bearing.PROGRESS)
 INITRD_SENT = EventKind("boot.initrd-sent", Severity.INFO, "minOS has arrived; the node starts it now.", Bearing.PROGRESS)
 IGNORED = EventKind("boot.ignored", Severity.INFO,
-    "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.")
+    "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.", Bearing.ASKS)
 UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
     "Firmware asks for something to boot although the node should be running; its agent is asked.", Bearing.DOUBT)
 FIRMWARE_DIFFERS = EventKind("boot.firmware-differs", Severity.WARNING,
@@ -27,6 +27,8 @@ SCRIPT_DISPUTED = EventKind("boot.script-disputed", Severity.ERROR,
     security=True)
 NO_DRIVER = EventKind("boot.no-driver", Severity.ERROR,
     "The boot set of the node has no driver for the network card that it boots by: it will not come up.")
+FROM_DISK = EventKind("boot.from-disk", Severity.WARNING,
+    "A node that shall boot from the network boots from its disk all the same: a running system asks for its address.")
 STALLED = EventKind("boot.stalled", Severity.WARNING, "A boot did not get on in time; the text says which step was the last.")
 TRANSFER_BROKEN = EventKind("boot.transfer-broken", Severity.WARNING, "The transfer of a boot file broke off.")
 DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that its address is used by something else.")
@@ -40,6 +42,6 @@ RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router
 
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS,
-    FILE_MISSING, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC,
-    BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
+    FILE_MISSING, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED,
+    UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
 )

@@ -15,7 +15,6 @@ from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import NodePart
 
 MAX_KERNEL_ARGS = 1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
-DEFAULT_BOOT_TIMEOUT = 180.0
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
 
 
@@ -45,19 +44,22 @@ def console(value: object) -> str:
     return word
 
 
-def boot_timeout(value: object) -> float:
-    """Seconds from power-on to join: 10 to 3600."""
+def boot_timeout(value: object) -> float | None:
+    """Seconds from power-on to join: 10 to 3600, or nothing."""
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 10 <= value <= 3600:
-        raise Mistake("expected seconds from 10 to 3600", "180 is the default")
+        raise Mistake("expected seconds from 10 to 3600", "the setting boot.join_s is the default")
     return float(value)
 
 
-class Boot(NodePart, frozen=True, kw_only=True):
+class Boot(NodePart, frozen=True, kw_only=True, omit_defaults=True):
     """How a node boots."""
 
     console: Annotated[str, Check(console), Meta(description="The kernel's console, and perhaps its speed.")] = "ttyS0"
     kernel_args: Annotated[str, Check(kernel_args), Meta(description="More arguments for minOS's kernel.")] = ""
     secure_boot: Annotated[bool, Meta(
         description="Whether its UEFI runs signed programs only: it boots by shim and GRUB then, and a Debian kernel.")] = False
-    boot_timeout: Annotated[float, Check(boot_timeout), Meta(
-        description="Seconds from power-on to the agent's join, before the boot counts as failed.")] = DEFAULT_BOOT_TIMEOUT
+    boot_timeout: Annotated[float | None, Check(boot_timeout), Meta(
+        description="Seconds from power-on to the agent's join, before the boot counts as failed; the setting boot.join_s if not "
+                    "given. A node whose usual time is known is given less.")] = None

@@ -13,6 +13,9 @@ from pxe.inventory import Boot
 from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
 from pxe.settings import BootSettings
 
+LEAST_STEP_S = 60.0
+"""What each step of a boot is given at least, also where the whole of it has less by the inventory."""
+
 
 def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
     """What the boot service is told of a node (pxe.nodes.from_record)."""
@@ -27,8 +30,9 @@ def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -
     """How long a boot may take is the node's own, how often it is tried the head's."""
     if mutation.name != boot_wait.name:
         return mutation
-    timeout = boot.boot_timeout if boot is not None else mutation.timeout
-    return dataclasses.replace(mutation, timeout=timeout, retries=settings.attempts if settings is not None else mutation.retries)
+    site, own = settings or BootSettings(), boot.boot_timeout if boot is not None else None
+    stall = site.step_s if own is None else max(LEAST_STEP_S, own)
+    return dataclasses.replace(mutation, timeout=own or site.join_s, stall=stall, retries=site.attempts)
 
 
 MODULE = Module(

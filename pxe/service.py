@@ -13,12 +13,12 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
-from pxe.dhcp_decision import Decision, Network, decide
+from pxe.dhcp_decision import Client, Decision, Network, client_of, decide
 from pxe.dhcp_packet import DhcpPacket
 from pxe.dhcp_server import DhcpServer
 from pxe.http_server import HttpServer
 from pxe.module import MODULE
-from pxe.nodes import Nodes, from_record
+from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
 from pxe.paths import grub
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
@@ -32,6 +32,8 @@ from pxe.windows import Window, Windows
 
 _EARLY_S = 0.5
 _LIBRARY = Path("/usr/lib")
+_DISK_EVERY_S = 600.0
+_ARCHES = ("x86_64",)
 
 
 class PxeService(Service):
@@ -61,6 +63,7 @@ class PxeService(Service):
         network = Network(conf, signed=bool(signed))
 
         def decide_now(packet: DhcpPacket) -> Decision:
+            self._look_for_disk_boot(packet, recorder)
             return decide(packet, self._nodes, self._windows, network, self._clock())
 
         self._http = HttpServer(state, programs)
@@ -81,6 +84,14 @@ class PxeService(Service):
         while True:
             await asyncio.sleep(FIRST_S)
             recorder.count()
+
+    def _look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
+        """Tells of a node that shall boot from the network while a running system asks for its address: that came from a disk."""
+        node = self._nodes.by_mac(packet.mac)
+        if node is not None and self._windows.untouched(node.id, self._clock()) and client_of(packet) is Client.SYSTEM:
+            text = (f"{mac_text(packet.mac)} asks for an address as a running system does: the machine has booted from its disk "
+                    "(hint: its BMC does not keep the boot device, or its firmware has another boot order)")
+            recorder.note(Note(node.id, events.FROM_DISK, text, None, {"mac": mac_text(packet.mac)}, every=_DISK_EVERY_S))
 
     def _open(self, server: DhcpServer | TftpServer | Advertiser) -> None:
         server.open()
@@ -139,6 +150,9 @@ class PxeService(Service):
         if node is None:
             raise OperationFailed(f"cannot boot node {request.node}: the boot service has no usable record of it",
                                   hint="its history says what is wrong with the record")
+        if node.arch not in _ARCHES:
+            raise OperationFailed(f"cannot boot {node.name}: no boot set for {node.arch}",
+                                  hint=f"there are sets for {', '.join(_ARCHES)}; correct its arch in the inventory")
         for name in (KERNEL, INITRD):
             path = state.settings.boot_dir / node.boot_set / name
             if not path.is_file():
@@ -165,7 +179,8 @@ class PxeService(Service):
         """For how many seconds more to wait for the node. A little less than the engine does, so that people read why the boot
         stalled and not only that it took too long."""
         early = min(_EARLY_S, request.timeout / 10)
-        return self._windows.deadline(request.node, started, request.timeout) - early - self._clock()
+        step_s, most_s = (float(request.params.get(name) or 0.0) for name in ("step_s", "most_s"))
+        return self._windows.deadline(request.node, started, request.timeout, step_s, most_s) - early - self._clock()
 
     def name(self, node: str) -> str:
         """A node's name."""

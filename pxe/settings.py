@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Site
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}")
@@ -33,13 +33,18 @@ def ra_prefix(value: object) -> str | None:
 
 
 class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Network boot. How long one boot may take is in the inventory (boot_timeout)."""
+    """Network boot."""
 
     http_port: Annotated[int, Meta(ge=1, le=65535, description="TCP port of the web server for boot files.")] = 8080
     tftp_port: Annotated[int, Meta(ge=1, le=65535, description="UDP port of TFTP.")] = 69
     dhcp_port: Annotated[int, Meta(ge=1, le=65534, description="UDP port of DHCP; clients have the next one.")] = 67
     lease_s: Annotated[int, Meta(ge=60, le=0x7FFFFFFF, description="Seconds that an address is leased for.")] = 3600
     attempts: Annotated[int, Meta(ge=1, le=100, description="Boots that are tried before a node is quarantined.")] = 3
+    join_s: Annotated[float, Meta(
+        ge=10, le=28800, extra=NEWER, description="Seconds from power-on until a node's agent joins, before the boot counts as "
+        "failed, where the inventory has no boot_timeout.")] = 1200.0
+    step_s: Annotated[float, Meta(
+        ge=10, le=28800, extra=NEWER, description="Seconds for each further step of a boot, once the firmware was seen.")] = 300.0
     ipxe_dir: Annotated[str, Meta(min_length=1, description="Where undionly.kpxe and snponly.efi are.")] = "/usr/lib/ipxe"
     ra_prefix: Annotated[str | None, Check(ra_prefix), Meta(
         description="An IPv6 /64 to send router advertisements for, or null: iPXE waits 14 s where nobody sends any.")] = None

@@ -137,6 +137,11 @@ class Windows:
             return None
         return window
 
+    def untouched(self, node: str, now: float) -> bool:
+        """Whether a node is waited for whose firmware has not asked for anything yet."""
+        window = self.armed(node, now)
+        return window is not None and not window.steps
+
     def forget(self, node: str) -> None:
         """The node is gone."""
         self._windows.pop(node, None)
@@ -188,13 +193,15 @@ class Windows:
         if (window := self._windows.get(node)) is not None:
             window.steps.append(StepSeen(step, now, done, dict(data)))
 
-    def deadline(self, node: str, started: float, timeout: float) -> float:
-        """Until when a wait that began at `started` goes on: each step prolongs it, as it does the engine's own deadline, so
-        that a slow boot that gets on is not cut off; but not for ever."""
+    def deadline(self, node: str, started: float, timeout: float, step_s: float = 0.0, most_s: float = 0.0) -> float:
+        """Until when a wait that began at `started` goes on: `timeout` until the firmware is seen, then `step_s` from the last
+        step, and `most_s` at most, as the engine's own deadline does. Where these are not given, each step prolongs it."""
         window = self._windows.get(node)
         done = [seen.at for seen in window.steps if seen.done] if window is not None else []
         if not done:
             return started + timeout
+        if step_s:
+            return min(started + most_s, done[-1] + step_s)
         return min(started + _PROLONGED_AT_MOST * timeout, max(started + timeout, done[-1] + _STEP_PROLONGS_S))
 
     def why_stalled(self, node: str, waited: float, now: float) -> str:

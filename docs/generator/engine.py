@@ -12,6 +12,8 @@ from layercake.moduleapi.module import Module
 _NOTES = {
     Bearing.NONE: "",
     Bearing.PROGRESS: "The boot gets more time.",
+    Bearing.FIRMWARE: "The firmware is waited for as long again.",
+    Bearing.ASKS: "The machine is on: a step that waits for that is done.",
     Bearing.DOUBT: "The node is asked whether it is alive.",
     Bearing.DISPUTE: "The node's session ends, and the node is quarantined.",
     Bearing.STANDING: "Not in the history: it says how things are.",

@@ -96,11 +96,12 @@ class NodeRoutes:
 
     def _view(self, record: Record, caller: Caller) -> dict[str, Any]:
         why = self._head.guard.why(record)
-        return node_view(record, self._head.clock(), self._head.table, why, brief=caller.looks_only)
+        return node_view(record, self._head.clock(), self._head.table, why, brief=caller.looks_only, patience=self._head.patience)
 
     async def _explain(self, request: web.Request, body: None) -> Any:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None
-        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock(), self._head.guard, brief)
+        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock(), self._head.guard, brief,
+                                   self._head.patience)
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

@@ -94,7 +94,7 @@ def status(app: App) -> Answer:
         nodes = answer["nodes"]
         out.line(f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch {answer['epoch']}")
         out.line(f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
-                 f"{nodes['quarantined']} quarantined")
+                 f"{nodes['quarantined']} quarantined" + (f", {asking} need a person" if (asking := nodes.get("asking")) else ""))
         guard = answer["guard"]
         if guard["frozen"]:
             out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")

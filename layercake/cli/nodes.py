@@ -112,13 +112,18 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "boot set", sets["runs"] + ("" if own else f", its agent that of {sets['agent']}")
     if sets.get("next") not in (None, sets.get("runs")):
         yield "boots next", sets["next"]
-    yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none"
+    times = view.get("boot_time") or {}
+    if times.get("usual_s") is not None:
+        yield "boots in", (f"{seconds(times['usual_s'])} usually, {seconds(times['longest_s'])} at most, in {times['boots']} boots")
+    if times.get("now_s") is not None:
+        yield "boot", f"for {seconds(times['now_s'])}"
+    yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"
     yield "last seen", "never" if seen is None else f"{seconds(seen)} ago"
     yield "unchanged", f"for {seconds(view['since_s'])}"
     yield "revision", str(view["revision"])
     if active:
-        yield "doing", (f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}, "
-                        f"{seconds(active['deadline_s'])} left")
+        left = "" if active["deadline_s"] is None else f", {seconds(active['deadline_s'])} left"
+        yield "doing", f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}{left}"
 
 
 def _container_row(view: Mapping[str, Any]) -> list[object]:

@@ -68,6 +68,11 @@ class BootSets:
         """All sets, newest first."""
         return sets.all_of(self.directory)
 
+    @property
+    def arches(self) -> tuple[str, ...]:
+        """The architectures of machines that a set can be booted on."""
+        return ("x86_64",)
+
     def sign_all(self) -> None:
         """Signs the sets that nobody has signed: once, for those that were built before sets were signed."""
         for found in self.all():

@@ -45,6 +45,7 @@ MUTATION_CANCELLED = EventKind("mutation.cancelled", _I, "An attempt was called 
 BOOT_ROLL = EventKind("node.boot-set", _I, "The node is started anew with another boot set: kernel and minOS.")
 BOOT_ROLL_BACK = EventKind("node.boot-set-back", _W, "A roll takes the node back to the boot set from before.")
 AGENT_ROLL = EventKind("node.agent-set", _I, "The node's agent is replaced in place; its images go on.")
+BOOT_SLOW = EventKind("node.boot-slow", _W, "A boot of the node takes more than twice as long as usual; it is still waited for.")
 BOOT_DEFAULT = EventKind("node.boot-default", _I, "A person chose what nodes boot that no roll took elsewhere.")
 BOOT_SET_REFUSED = EventKind("boot-set.refused", _E, "A boot set is not what was signed when it was built: no node is given it.",
                              security=True)
@@ -111,7 +112,7 @@ SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
 EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, DESIRED_STATE, POWER_CYCLE,
     POWER_CYCLED, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD, REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER,
-    BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_DEFAULT, BOOT_SET_REFUSED, BOOT_SET_WELL, FROZEN, THAWED,
+    BOOT_ROLL, BOOT_ROLL_BACK, AGENT_ROLL, BOOT_SLOW, BOOT_DEFAULT, BOOT_SET_REFUSED, BOOT_SET_WELL, FROZEN, THAWED,
     MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, JOIN_DISPUTED, SESSION_STALE,
     REPEATED, NODE_REVOKED, AUTHORITY_ROTATING, AUTHORITY_ROTATED, NODE_EVENT, NODE_FLOODS,

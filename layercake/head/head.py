@@ -34,9 +34,11 @@ from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
 from layercake.head.hosting import declared
+from layercake.head.hosting.attended import Attended
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
+from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
 from layercake.head.nodekeys import NodeKeyring
@@ -85,20 +87,22 @@ class Head:
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
         self.joining = Joining(self.store, self.clock, lambda record: self.sync.end(record), self._barred)
-        self._dispatcher = Dispatcher(self.host, self.joining, self.table)
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
         self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
         self.teller = Teller(self.store, self.table, self.host,
                              lambda record: self.boots.served(record.boots, record.node.profile), self.vault)
-        self.hands = Hands(self._dispatcher, self.teller, self.joining)
+        self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
+        self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
+        self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)
         self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
                                               self.clock)
         self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
-        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.clock,
-                       self.services.set_health)
+        self.attended = Attended(self.store, self.engine, self.sync)
+        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.attended,
+                       self.patience, self.services.set_health)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)
@@ -106,7 +110,7 @@ class Head:
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
-            Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed)})
+            Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
         self.rolls.stopped = self.guard.stopped
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         address = addresses(images_url, Tickets(self.images.directory))
@@ -215,6 +219,8 @@ class Head:
                     last_scan = time.monotonic()
                     self.sync.scan()
                     self.guard.look()
+                    self.attended.look()
+                    self.patience.look()
                     self.services.trim_logs()
                 self.rolls.tick()
                 self.store.count()
@@ -249,6 +255,7 @@ class Head:
         self.joining.close(record)
         self.sync.forget(record)
         self.guard.forget(record)
+        self.patience.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
 
@@ -261,8 +268,11 @@ class Head:
         """A node fell silent. One whose firmware asks for a boot program hangs, as far as the engine is concerned; of any other,
         the BMC is asked at once."""
         self.guard.lost(record, firmware=loss is Loss.FIRMWARE)
-        if loss is Loss.FIRMWARE:
+        if loss is Loss.FIRMWARE and record.planner.attended:
+            self.attended.restarted(record, why)
+        elif loss is Loss.FIRMWARE:
             self.engine.post(record, Discovered({"power": "HANG"}, why))
+        if loss is Loss.FIRMWARE:
             return
         task = asyncio.get_running_loop().create_task(self._refresh(record))
         self._tasks.append(task)

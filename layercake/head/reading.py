@@ -28,13 +28,14 @@ _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
 
 class Question(msgspec.Struct, frozen=True):
     """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
-    ("package.module:NAME"), and the nodes that are known (Node.to_record)."""
+    ("package.module:NAME"), the nodes that are known (Node.to_record), and the architectures that there are boot sets for."""
 
     text: str
     file: str
     images: list[str]
     modules: dict[str, str]
     known: list[dict[str, Any]] = []
+    arches: list[str] | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ def answer(question: Question) -> Answer:
     """Reads."""
     parts = parts_of(question.modules)
     try:
-        found = load(question.text, question.file, set(question.images), parts=parts)
+        found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches)
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))
     except InputError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -20,7 +20,7 @@ from layercake.inventory import structs
 from layercake.inventory.problems import Problems
 from layercake.inventory.yaml_marks import Table
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Module, Site
 
 FILE_NAME = "config.yaml"
@@ -143,6 +143,14 @@ _NEWER = ("socket_group", "socket_role", "audit", "oidc", "secrets")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 
+def _plain(section: msgspec.Struct) -> dict[str, Any]:
+    """A module's section as it is written: without what is newer than version 0.1 and as usual."""
+    usual, found = msgspec.structs.asdict(type(section)()), msgspec.structs.asdict(section)
+    hints = get_type_hints(type(section), include_extras=True)
+    newer = {name for name, hint in hints.items() for meta in get_args(hint)[1:] if isinstance(meta, Meta) and meta.extra == NEWER}
+    return {name: value for name, value in found.items() if name not in newer or value != usual[name]}
+
+
 def save(data_dir: Path, settings: Settings) -> None:
     """Writes the settings, for the owner only."""
     path = data_dir / FILE_NAME
@@ -150,5 +158,5 @@ def save(data_dir: Path, settings: Settings) -> None:
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"
     plain = msgspec.to_builtins(Settings(interface=settings.interface, address=settings.address))
     own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections" and (k not in _NEWER or v != plain[k])}
-    sections = {m.section: settings.of(m) for m in modules.built_in() if m.section}
+    sections = {m.section: _plain(settings.of(m)) for m in modules.built_in() if m.section}
     path.write_bytes(comment + msgspec.yaml.encode({**own, **sections}))

@@ -33,11 +33,13 @@ TOP = ("defaults", "groups", "nodes")
 
 def load(
     source: str | Path, file: str = "", known_images: Collection[str] | None = None, *, parts: Mapping[str, Part],
+    known_arches: Collection[str] | None = None,
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages, `parts` are the modules' parts.
 
-    With `known_images`, an image that is not among them is a mistake. Raises InventoryErrors (an InputError) with
-    every mistake found, and InputError when the file cannot be read. No secret is read here.
+    With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a node of another architecture.
+    Raises InventoryErrors (an InputError) with every mistake found, and InputError when the file cannot be read. No secret is read
+    here.
     """
     if isinstance(source, Path):
         file = file or str(source)
@@ -45,7 +47,7 @@ def load(
     problems = Problems(file or "inventory")
     root = parse(source, problems)
     if isinstance(root, Table):
-        inventory = _Loader(problems, root, known_images, parts).inventory()
+        inventory = _Loader(problems, root, known_images, parts, known_arches).inventory()
         problems.raise_if_any()
         return inventory
     if root is not None and not (isinstance(root, Scalar) and root.value is None):
@@ -57,8 +59,9 @@ def load(
 class _Loader:
     """One reading of one inventory."""
 
-    def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part]) -> None:
-        self._problems = problems
+    def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part],
+                 known_arches: Collection[str] | None = None) -> None:
+        self._problems, self._arches = problems, known_arches
         self._root = root
         self._nodes: dict[str, Node] = {}
         self._declared = 0
@@ -149,6 +152,9 @@ class _Loader:
         if arch == "aarch64" and firmware == "bios" and not broken & {"arch", "firmware"}:
             place = merged.get("firmware") or merged["arch"]
             self._problems.add(place.mark, f"node {label}: aarch64 has no BIOS", "write firmware: uefi")
+        if self._arches is not None and arch not in self._arches and not broken & {"arch"}:
+            self._problems.add(merged["arch"].mark, f"node {label}: no boot set is for {arch}",
+                               f"it could not be booted; there are sets for {', '.join(self._arches)}")
         if {"mac", "ip"} <= merged.keys():
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,

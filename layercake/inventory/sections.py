@@ -14,6 +14,8 @@ from layercake.inventory.yaml_marks import Listing, Marked, Scalar, Table, descr
 from layercake.moduleapi.fields import Mistake, text
 
 LISTS = ("images", "groups")
+NONE = "none"
+"""In the place of a module's mapping: the node has none such, as null says too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Reader:
     def _mapping(self, section: Section, key: str, mark: Mark, value: Marked, what: str, rules: Mapping[str, Rule],
                  misplaced: set[str], nodes: tuple[int, bool] = (1, False)) -> None:
         """A module's mapping. `nodes` is for how many nodes it stands, and whether they are a range."""
-        if isinstance(value, Scalar) and value.value is None:
+        if isinstance(value, Scalar) and value.value in (None, NONE):
             section.shared[key] = Field(None, mark)
             return
         for name, _, inner in self._entries(value, what, rules, misplaced):

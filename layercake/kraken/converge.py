@@ -136,8 +136,8 @@ class _Turn:
                 self.set(held_until=0.0)
             case Permitted(mutation):
                 self.permitted = mutation
-            case Progress(mutation, extend_to):
-                self.extend(mutation, extend_to)
+            case Progress(mutation, extend_to, sooner):
+                self.extend(mutation, extend_to, sooner)
             case Tick():
                 pass
 
@@ -147,11 +147,12 @@ class _Turn:
             self.effects.append(Unquarantined(why))
         self.set(attempts={}, rounds={}, not_before=0.0, last_error="", quarantine=None)
 
-    def extend(self, mutation: str, extend_to: float) -> None:
+    def extend(self, mutation: str, extend_to: float, sooner: bool) -> None:
         active = self.node.active
         if active is not None and active.mutation == mutation and mutation in self.planner:
             cap = active.started + EXTENSION * self.planner.mutation(mutation).timeout
-            self.set(active=dataclasses.replace(active, deadline=max(active.deadline, min(extend_to, cap))))
+            deadline = min(extend_to, cap) if sooner else max(active.deadline, min(extend_to, cap))
+            self.set(active=dataclasses.replace(active, deadline=deadline))
 
     def become(self, state: int, assumed: int, why: str) -> None:
         before = self.node.state

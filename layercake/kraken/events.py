@@ -30,6 +30,8 @@ class Bearing(enum.Enum):
 
     NONE = "only history"
     PROGRESS = "the boot gets on: it is given more time"
+    FIRMWARE = "the firmware gets on, before it is seen on the network: it is waited for as long again"
+    ASKS = "the firmware asks for something to boot: the machine is on, and nothing else runs there"
     DOUBT = "something speaks against the node being alive: it is asked"
     STANDING = "says how things are, not what has happened: it is no line in the history"
     DISPUTE = "two machines seem to be one node: its session ends, and a person has to look"

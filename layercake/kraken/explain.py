@@ -98,10 +98,11 @@ def _active(planner: Planner, node: NodeState, now: float) -> dict[str, Any] | N
     if active is None:
         return None
     known = planner.mutation(active.mutation) if active.mutation in planner else None
+    endless = active.deadline == NEVER or (known is not None and bool(known.person))
     return {
         "mutation": active.mutation, "doc": known.doc if known else "", "where": known.where.value if known else "",
         "attempt": active.attempt, "mine": active.mine, "seconds": round(now - active.started, 1),
-        "deadline_s": None if active.deadline == NEVER else round(active.deadline - now, 1),
+        "deadline_s": None if endless else round(active.deadline - now, 1),
     }
 
 
@@ -124,6 +125,8 @@ def _blocked(planner: Planner, node: NodeState, now: float, chain: tuple[Mutatio
         yield f"in quarantine{after}: {q.reason} (hint: {CLEAR_HINT})"
     if chain is None:
         yield from _why_no_chain(planner, node.state, node.goal)
+    if node.active is not None and node.active.mutation in planner and (wish := planner.mutation(node.active.mutation).person):
+        yield f"a person is waited for: {wish}"
     if not chain or node.quarantine is not None or node.active is not None:
         return
     if now < node.held_until:

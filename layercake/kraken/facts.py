@@ -176,10 +176,12 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The mutation under way gets on (a boot step was seen): its deadline moves to `extend_to`, within limits."""
+    """The mutation under way gets on (a boot step was seen): its deadline moves to `extend_to`, within limits; `sooner`: also if
+    that is earlier than it was."""
 
     mutation: str
     extend_to: float
+    sooner: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ class Mutation:
     is quarantined. `cost` weighs the step in the shortest-path search, at least 1. `doc` says in a line what the step does,
     for explain and graphs. `joins`: the node may join by what this step begins, so each attempt is given a one-use token
     (parameters token and window_s). `guarded`: it does something to a machine, so the head's guard is asked before each attempt.
+    `stall`: once a step of it was seen, it is given so many seconds from the last one, be that more or less than was left; 0:
+    what was left is only prolonged. `person` is what a person is asked to do, of a step that nobody else can carry out: it is
+    waited for.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Mutation:
     guarded: bool = field(compare=False, default=False)
     handler: Handler | None = field(compare=False, repr=False, default=None)
     doc: str = field(compare=False, repr=False, default="")
+    person: str = field(compare=False, default="")
+    stall: float = field(compare=False, default=0.0)
 
     @property
     def discovers(self) -> tuple[str, ...]:
@@ -63,6 +68,11 @@ class Mutation:
         """Whether it switches a node off."""
         before, after = self.changes.get("power", (UNKNOWN, UNKNOWN))
         return before != UNKNOWN and after == "OFF"
+
+    @property
+    def turns_on(self) -> bool:
+        """Whether it leads to a node that is on."""
+        return self.changes.get("power", (UNKNOWN, UNKNOWN))[1] == "ON"
 
     def to_wire(self) -> dict[str, Any]:
         """A JSON-ready form that `from_wire` reads back on the other side; without the handler."""

@@ -46,6 +46,10 @@ class Planner:
         """The whole table, also what these traits leave out."""
         self.layout = Layout(variables)
         check(self.mutations, self.layout)
+        self.attended = any(m.person for m in self.mutations)
+        """Whether a person has to do some of it."""
+        self.waits = next((m for m in self.mutations if m.stall), None)
+        """The step in which a node boots, if there is one."""
         self.traits: dict[str, str] = dict(traits or {})
         self.limit = limit
         self.graph = Graph(applicable(self.mutations, self.traits), self.layout, limit)

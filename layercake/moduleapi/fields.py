@@ -20,6 +20,10 @@ LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """One label of a host name (RFC 1123), in lower case."""
 
 
+NEWER = {"newer": True}
+"""For `Meta(extra=)`: a head of version 0.1 does not know this setting, so it is written only where it is not as usual."""
+
+
 class Mistake(Exception):
     """What is wrong with a value, and what to write instead. The reader knows the place; `field` names another field than the one
     that is being read, for a mistake that shows only when several are looked at together."""

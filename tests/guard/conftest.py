@@ -18,8 +18,8 @@ groups:
   left: {domain: true}
   right: {domain: true}
 nodes:
-  n[0-7]: {groups: [left], mac: "52:54:00:00:00:10+", ip: 10.1.0.10+}
-  m[0-7]: {groups: [right], mac: "52:54:00:00:01:10+", ip: 10.1.1.10+}
+  n[0-7]: {groups: [left], mac: "52:54:00:00:00:10+", ip: 10.1.0.10+, bmc: {driver: ipmi, address: 10.2.0.10+}}
+  m[0-7]: {groups: [right], mac: "52:54:00:00:01:10+", ip: 10.1.1.10+, bmc: {driver: ipmi, address: 10.2.1.10+}}
 """
 LEFT, RIGHT = [f"n{i}" for i in range(8)], [f"m{i}" for i in range(8)]
 

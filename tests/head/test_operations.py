@@ -114,6 +114,8 @@ async def test_an_order_outlives_the_head(world: World) -> None:
 
 
 async def test_an_order_that_fails_is_told_and_ends(world: World) -> None:
+    bmc = "ip: 10.1.0.10, bmc: {driver: ipmi, address: 10.2.0.10}"
+    await world.ops.inventory.apply(INVENTORY.replace("ip: 10.1.0.10", bmc), "x.yaml", None, False)
     world.attach("n0")
     world.send(world.hello("n0"))
     await world.ops.power.cycle("n0", True)

@@ -52,7 +52,7 @@ def rows() -> Iterator[Row]:
         for order in ORDERS:
             on = order == "on"
             yield Row(bay(f"prompt-{order}", kind), order, starts_off=on)
-            yield Row(bay(f"slow-{order}", kind, manner=Manner(answer_s=10.0)), order, either, starts_off=on)
+            yield Row(bay(f"slow-{order}", kind, manner=Manner(answer_s=10.0)), order, starts_off=on)
             yield Row(bay(f"minute-{order}", kind, acts_s=60.0), order, starts_off=on)
             yield Row(bay(f"flaps-{order}", kind, manner=Manner(flaps_s=4.0)), order, starts_off=on)
             yield Row(bay(f"single-{order}", kind, manner=Manner(sessions=1), rival_s=4.0), order, starts_off=on)
@@ -60,7 +60,7 @@ def rows() -> Iterator[Row]:
             yield Row(bay("patient-cycle", kind, manner=Manner(answer_s=10.0), timeout_s=70.0), "cycle")
         else:
             yield Row(bay("patient-off", kind, manner=Manner(answer_s=4.0), timeout_s=40.0), "off")
-        yield Row(bay("slow-force", kind, manner=Manner(answer_s=6.0)), "cycle", either, force=True)
+        yield Row(bay("slow-force", kind, manner=Manner(answer_s=6.0)), "cycle", force=True)
         yield Row(bay("minute-force", kind, acts_s=20.0), "cycle", force=True)
         for order in ORDERS[:2]:
             yield Row(bay(f"says-on-{order}", kind, lies="ON"), order, ("failed",))

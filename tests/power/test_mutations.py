@@ -12,8 +12,7 @@ from layercake.kraken.mutation import Where
 from powerman.driver import PowerState
 from powerman.inventory import Bmc
 from powerman.module import tune
-from powerman.mutations import MUTATIONS, VARIABLES
-from powerman.rmcp_session import tries_within
+from powerman.mutations import MUTATIONS, ROOM, VARIABLES
 
 
 def test_the_declarations_are_those_of_the_architecture() -> None:
@@ -38,9 +37,9 @@ async def test_power_on_sets_the_boot_device_first_and_reads_back(world: Any) ->
     world.drivers["n1"].delay_s = 3.0
     assert await world.mutate("power-on") == {"power": "ON"}
     calls = world.drivers["n1"].calls
-    assert calls[:3] == ["state", "boot_network", "on"]
+    assert calls[:4] == ["state", "boot_network", "boots_network", "on"]
     assert calls.count("on") == 1
-    assert set(calls[3:]) == {"state"}
+    assert set(calls[4:-1]) == {"state"} and calls[-1] == "boots_network"
 
 
 async def test_a_node_that_is_on_is_left_alone(world: Any) -> None:
@@ -53,6 +52,62 @@ async def test_a_boot_device_that_cannot_be_set_is_a_warning(world: Any) -> None
     world.drivers["n1"].boot_device_works = False
     assert await world.mutate("power-on") == {"power": "ON"}
     assert [(kind, severity) for _, kind, _, severity, _ in world.link.events] == [("power.boot-device", "warning")]
+
+
+async def test_a_boot_device_that_cannot_be_set_is_told_once(world: Any) -> None:
+    world.drivers["n1"].boot_device_works = False
+    for _ in range(3):
+        assert await world.mutate("power-on") == {"power": "ON"}
+        assert await world.mutate("power-off") == {"power": "OFF"}
+    (text,) = world.events("power.boot-device")
+    assert "no such function" in text and "boot order" in text
+
+
+async def test_a_boot_device_that_is_forgotten_once_is_set_again(world: Any) -> None:
+    world.drivers["n1"].forgets = 1
+    assert await world.mutate("power-on") == {"power": "ON"}
+    assert world.drivers["n1"].calls[:6] == ["state", "boot_network", "boots_network", "boot_network", "boots_network", "on"]
+    assert not world.events("power.boot-device")
+
+
+async def test_a_bmc_that_forgets_the_boot_device_is_told_of_and_switched_on(world: Any) -> None:
+    world.drivers["n1"].forgets = 99
+    assert await world.mutate("power-on") == {"power": "ON"}
+    (text,) = world.events("power.boot-device")
+    assert "takes the boot device and forgets it" in text
+
+
+async def test_a_boot_device_that_is_forgotten_at_power_on_is_set_again(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = world.drivers["n1"]
+    on = driver.on
+
+    async def on_and_forget(_: Any) -> None:
+        await on()
+        driver.boot = False
+
+    monkeypatch.setattr(type(driver), "on", on_and_forget)
+    assert await world.mutate("power-on") == {"power": "ON"}
+    assert driver.calls[-2:] == ["boots_network", "boot_network"] and driver.boot
+
+
+async def test_a_slow_bmc_is_given_more_time_than_another(world: Any) -> None:
+    driver, began = world.drivers["n1"], world.clock.now()
+    driver.obeys = False
+    with pytest.raises(OperationFailed):
+        await world.mutate("power-on", timeout=300.0)
+    usual = world.clock.now() - began
+    driver.answer_s, began = 10.0, world.clock.now()
+    with pytest.raises(OperationFailed):
+        await world.mutate("power-on", timeout=300.0)
+    assert usual < 50.0 and world.clock.now() - began > 5 * usual
+
+
+async def test_a_bmc_that_was_never_heard_is_given_up_at_once(world: Any) -> None:
+    world.drivers["n1"].answers = False
+    began = world.clock.now()
+    with pytest.raises(Unreachable):
+        await world.mutate("power-discover")
+    assert world.clock.now() == began and world.drivers["n1"].calls == ["state"]
 
 
 @pytest.mark.parametrize(("mutation", "start"), [("power-on", "OFF"), ("power-off", "ON"), ("power-reset", "ON")])
@@ -197,6 +252,4 @@ async def test_a_bmc_that_says_off_is_told_off_all_the_same(world: Any) -> None:
 
 def test_a_bmc_with_more_time_has_more_for_each_step() -> None:
     bmc = Bmc(driver="ipmi", address="192.0.2.1", timeout_s=40.0)
-    assert [tune(m, bmc, None).timeout for m in MUTATIONS] == [m.timeout * 5 for m in MUTATIONS]
-    assert [tune(m, None, None) for m in MUTATIONS] == list(MUTATIONS)
-    assert (tries_within(8.0), tries_within(60.0)) == (4, 9)
+    assert [tune(m, bmc, None).timeout for m in MUTATIONS] == [m.timeout * 5 * ROOM for m in MUTATIONS]

@@ -17,6 +17,7 @@ from vrack import BmcKind, Firmware, Rack, VmSpec
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LoginRefused, PowerDriver, PowerState, Unsupported
+from powerman.line import Line, Pace
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import Web
 from powerman.rmcp_session import probe
@@ -169,8 +170,8 @@ def test_a_system_without_event_log_says_so(bmcs: Rack) -> None:
 
 def test_a_bmc_older_than_ipmi_2_is_pyghmis(bmcs: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(driver: PowerDriver) -> None:
-        async def old(address: str, port: int, tries: int) -> Any:
-            return replace(await probe(address, port, tries), ipmi_2_0=False)
+        async def old(line: Line, pace: Pace) -> Any:
+            return replace(await probe(line, pace), ipmi_2_0=False)
         monkeypatch.setattr("powerman.ipmi.probe", old)
         await driver.boot_network()
         await driver.on()

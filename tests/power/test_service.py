@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Unreachable
 from powerman.driver import PowerState
 
 
@@ -137,3 +137,50 @@ async def test_nothing_that_leaves_the_service_holds_the_password(world: Any, ma
         said.append(str(caught.value) + repr(caught.value))
     said += [repr(world.link.events), repr(world.link.discoveries), repr(world.service.__dict__)]
     assert not any(password in text for text in said)
+
+
+async def test_a_node_without_a_bmc_needs_a_person_and_is_waited_for(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("powerman.service._ASKED_AFTER_S", 0.001)
+    await world.service.node_changed("n2", {"name": "n2", "firmware": "bios", "bmc": None})
+    assert await world.mutate("power-discover", node="n2") == {"power": "OFF"}
+    assert await world.mutate("power-discover", node="n2", up=True) == {"power": "HANG"}
+    asked = asyncio.create_task(world.mutate("power-on", node="n2"))
+    async with asyncio.timeout(10):
+        while not world.events("power.by-hand"):
+            await asyncio.sleep(0)
+    assert "switch it on" in world.events("power.by-hand")[0] and not world.events("power.no-bmc")
+    await world.service.node_changed("n2", {"name": "n2", "firmware": "bios", "bmc": None})
+    assert not asked.done()
+    status = await world.service.call("power.status", {"node": "n2"})
+    assert (status["driver"], status["error"], status["reachable"]) == ("none", "", None)
+    with pytest.raises(InputError, match="it has none"):
+        await world.service.call("power.refresh", {"node": "n2"})
+    await world.service.node_state("n2", {"power": "ON"})
+    assert await asked == {}
+
+
+async def test_a_node_that_gets_a_bmc_is_not_waited_for_any_more(world: Any, make_record: Any) -> None:
+    await world.service.node_changed("n2", {"name": "n2", "firmware": "bios", "bmc": None})
+    asked = asyncio.create_task(world.mutate("power-on", node="n2"))
+    await asyncio.sleep(0)
+    await world.service.node_changed("n2", make_record("n2", address="192.0.2.9"))
+    with pytest.raises(OperationFailed, match="its entry in the inventory has changed"):
+        await asked
+    assert await world.mutate("power-on", node="n2") == {"power": "ON"}
+
+
+async def test_what_a_bmc_goes_on_to_say_is_no_news_when_others_have_seen_more(world: Any) -> None:
+    await world.poll()
+    await world.service.node_state("n1", {"power": "ON"})
+    told = len(world.link.discoveries)
+    await world.poll()
+    await world.poll()
+    assert len(world.link.discoveries) == told
+    world.drivers["n1"].power = PowerState.ON
+    await world.poll()
+    world.drivers["n1"].power = PowerState.OFF
+    await world.poll()
+    assert world.link.discoveries[-1][1] == {"power": "OFF"}, "it was on, and is off now"
+    await world.service.node_state("n1", {"power": "ON"})
+    await world.service.call("power.refresh", {"node": "n1"})
+    assert world.link.discoveries[-1][1] == {"power": "OFF"} and len(world.link.discoveries) == told + 2, "a person insists"

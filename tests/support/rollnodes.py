@@ -60,7 +60,8 @@ def inventory(count: int, image: str) -> str:
     """An inventory of so many nodes."""
     groups = {0: "[test]", 1: "[small]", 2: "[small]"}
     lines = [
-        f'  n{i}: {{mac: "52:54:00:00:01:{i:02x}", ip: 10.1.0.{10 + i}, images: [{image}], groups: {groups.get(i, "[]")}}}'
+        f'  n{i}: {{mac: "52:54:00:00:01:{i:02x}", ip: 10.1.0.{10 + i}, images: [{image}], groups: {groups.get(i, "[]")}, '
+        f'bmc: {{driver: ipmi, address: 10.2.0.{10 + i}}}}}'
         for i in range(count)
     ]
     return "\n".join(["groups: {test: {}, small: {}}", "nodes:", *lines])

@@ -73,6 +73,7 @@ class World:
             self.head.engine.tick()
             self.head.sync.scan()
             self.head.guard.look()
+            self.head.attended.look()
 
     def attach(self, name: str) -> Session:
         """Gives a node a session, as a join would."""

@@ -21,6 +21,7 @@ class NodeCounts(msgspec.Struct):
     working: int
     quarantined: int
     blocked: int
+    asking: int
 
 
 class DatabaseShown(msgspec.Struct):

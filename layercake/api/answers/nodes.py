@@ -67,6 +67,17 @@ class NodeBoots(msgspec.Struct):
     agent_error: str | None
 
 
+class BootTime(msgspec.Struct):
+    """How long a node takes from power-on to its agent's join, in seconds: usually, at most, of how many boots, how long the boot
+    that goes on has taken, and how long its firmware is waited for."""
+
+    usual_s: float | None
+    longest_s: float | None
+    boots: int
+    now_s: float | None
+    limit_s: float | None
+
+
 class Attempt(msgspec.Struct):
     """What is done to a node now."""
 
@@ -99,6 +110,7 @@ class NodeShown(msgspec.Struct):
     groups: list[str]
     boot_id: str | None
     boots: NodeBoots
+    boot_time: BootTime | None
     last_seen_s: float | None
     active: Attempt | None
     since_s: float
@@ -169,6 +181,7 @@ class ExplanationShown(msgspec.Struct):
     unhealthy: str
     trouble: list[EventShown]
     boot: list[EventShown]
+    boot_time: BootTime | None
 
 
 class Explained(msgspec.Struct):

@@ -24,7 +24,7 @@ _WORDS = {
     GREEN: "converged running ON SYNC ACTIVE done healthy add",
     _RED: "blocked HANG ERROR error aborted unhealthy remove",
     f"{BOLD};{_RED}": "quarantined FATAL failed dead",
-    YELLOW: "waiting held UNKNOWN warning paused skipped exited change",
+    YELLOW: "waiting held asking UNKNOWN warning paused skipped exited change",
     _CYAN: "working UPDATE rolling staging starting switching watching",
     _MAGENTA: "BUSY busy",
     DIM: "OFF debug",

@@ -15,7 +15,7 @@ from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, Unreachable
 
 # How long a bad status must last before it counts: the engine may be about to leave it.
-STUCK_S = {"quarantined": 3.0, "blocked": 15.0}
+STUCK_S = {"quarantined": 3.0, "blocked": 15.0, "asking": 15.0}
 GAP_S = 0.2
 SHARE = 3  # at least so many times as long as the head took to answer, it is left alone
 _LONGEST_QUERY = 2000  # an HTTP request line has 8 kB; a longer range is asked for as "all"

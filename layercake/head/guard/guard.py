@@ -178,14 +178,15 @@ class Guard:
 
     def _begin(self, record: Record, mutation: str) -> None:
         care, now = record.care, self._clock()
-        turned_on = record.planner.mutation(mutation).changes.get("power", ("", ""))[1] == "ON"
+        step = record.planner.mutation(mutation)
+        turned_on = step.turns_on
         if turned_on and not care.ours:
             record.care = replace(care, ours=True)
             self._store.mark(record)
         if self._starts(record):
-            if record.node.id not in self._slots:
+            if record.node.id not in self._slots and not step.person:  # a person takes long, and no other node's turn
                 self._slots.take(record.node.id, record.node.domains, remedy=care.up)
-            if turned_on:
+            if turned_on and not step.person:
                 self._slots.switched(record.node.domains, now)
             found = self._findings.get(record.node.id)
             if found is not None and self._ends(record, mutation):
@@ -208,7 +209,8 @@ class Guard:
         ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
         if ruling.ask and key not in self._asking:
             self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
-        if ruling.verdict is None and self._starts(record) and key not in self._slots:
+        by_hand = bool(record.planner.mutation(mutation).person)
+        if ruling.verdict is None and self._starts(record) and key not in self._slots and not by_hand:
             full = self._slots.full(record.node.domains, remedy=record.care.up, now=now)
             return Verdict(Why.QUEUE, full) if full else None
         return ruling.verdict

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from layercake.head.agents.joining import Joining
 from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
 from layercake.kraken.errors import Refused
@@ -31,7 +32,8 @@ class Flight:
 class Dispatcher:
     """The attempts under way, by number and by node."""
 
-    def __init__(self, host: ModuleHost, joining: Joining, table: Table) -> None:
+    def __init__(self, host: ModuleHost, joining: Joining, table: Table, patience: Patience) -> None:
+        self._patience = patience
         self._host = host
         self._joining = joining
         self._table = table
@@ -51,10 +53,11 @@ class Dispatcher:
         self._send(record, flight, module)
 
     def _send(self, record: Record, flight: Flight, module: str) -> None:
-        params: dict[str, object] = {}
+        params: dict[str, object] = {"up": record.care.up}
         if record.planner.mutation(flight.mutation).joins:
             window = WINDOW_TIMES * max(m.timeout for m in record.planner.mutations if m.joins)
-            params = {"token": self._joining.open(record, window), "window_s": window}
+            params |= self._patience.params(record, flight.mutation, flight.attempt)
+            params |= {"token": self._joining.open(record, window), "window_s": window}
         message = pb.Mutate(
             id=flight.number, node=flight.node, mutation=flight.mutation, attempt=flight.attempt, timeout_s=flight.timeout,
             params_json=json.dumps(params).encode(),

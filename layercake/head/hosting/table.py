@@ -14,6 +14,9 @@ from layercake.kraken.planner import Planner
 from layercake.kraken.variables import UNKNOWN, Layout, Variable
 from layercake.moduleapi.module import Call, Module
 
+ENDLESS = 1_000_000
+"""Attempts of a step that is never given up."""
+
 
 def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
     """{name: thing}. Raises DeclarationError if two modules declare a thing of one name."""
@@ -105,11 +108,13 @@ class Table:
                 own = {m.name for m in module.mutations}
                 part, settings = node.parts.get(module.name), self.settings.get(module.name)
                 mutations = [module.tune(m, part, settings) if m.name in own else m for m in mutations]
+        if any(m.person for m in mutations):  # whoever is switched on by a person is booted, however often that failed before
+            mutations = [dataclasses.replace(m, retries=ENDLESS) if m.joins else m for m in mutations]
         return self._planner(mutations)
 
     def _planner(self, mutations: Iterable[Mutation]) -> Planner:
         some = tuple(mutations)
-        key = tuple((m.name, m.timeout, m.retries, m.cost, bool(m.excludes)) for m in some)
+        key = tuple((m.name, m.timeout, m.retries, m.cost, bool(m.excludes), m.person, m.stall) for m in some)
         if key not in self._planners:
             self._planners[key] = Planner(some, self.variables)
         return self._planners[key]

@@ -11,25 +11,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layercake.base.clock import Clock
 from layercake.base.secrets import SecretRef, Vault
 from layercake.head import events
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Loss, Sync
+from layercake.head.hosting.attended import Attended
 from layercake.head.hosting.budget import Budget, Key, Later
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
+from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
-from layercake.kraken.converge import Active, Discovered, Failed, Progress
+from layercake.kraken.converge import Active, Discovered, Failed
 from layercake.kraken.errors import LayercakeError, Refused
 from layercake.kraken.events import Bearing
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module
 
-STEP_EXTENDS_S = 60.0
-"""A boot that gets on is given so long from its last step."""
+_WORTH_S = 1.0
+"""Seconds for which a wait that was ended too early goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +118,18 @@ class Teller:
 class Hands:
     """The hands of the engine (engine.Hands)."""
 
-    def __init__(self, dispatcher: Dispatcher, teller: Teller, joining: Joining) -> None:
-        self.begin = dispatcher.start
+    def __init__(self, dispatcher: Dispatcher, teller: Teller, joining: Joining, patience: Patience) -> None:
+        self.begin: Callable[[Record, str, int, float], None] = self._begin
         self.cancel = dispatcher.cancel
-        self._teller, self._joining = teller, joining
+        self._dispatcher, self._teller, self._joining, self._patience = dispatcher, teller, joining, patience
+
+    def _begin(self, record: Record, mutation: str, attempt: int, timeout: float) -> None:
+        """Begins an attempt at a mutation, which a node that is known may have less time for."""
+        self._dispatcher.start(record, mutation, attempt, self._patience.begins(record, mutation, attempt, timeout))
 
     def changed(self, record: Record, before: int) -> None:
         """The discovered state of a node changed. With its power goes its session."""
+        self._patience.changed(record, before)
         if record.value("power") == "OFF":
             self._joining.end(record)
         self._teller.state(record, before)
@@ -133,10 +139,10 @@ class Ear:
     """Hears what modules say (host.Listener), and lets nothing through that is not the module's to say."""
 
     def __init__(self, store: Store, table: Table, engine: Engine, sync: Sync, dispatcher: Dispatcher, teller: Teller,
-                 joining: Joining, clock: Clock, set_health: Callable[[str, str], None]) -> None:
+                 joining: Joining, attended: Attended, patience: Patience, set_health: Callable[[str, str], None]) -> None:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._joining = dispatcher, teller, joining
-        self._clock, self._set_health = clock, set_health
+        self._dispatcher, self._teller, self._joining, self._attended = dispatcher, teller, joining, attended
+        self._patience, self._set_health = patience, set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
@@ -221,13 +227,16 @@ class Ear:
             self._budget.leave_out(module)
         if record is None:
             return
-        active = record.machine.active
         if known.bearing is Bearing.DOUBT:
             self._sync.suspect(record, Loss.FIRMWARE)
+        elif known.bearing is Bearing.ASKS:
+            self._attended.asks(record)
         elif known.bearing is Bearing.DISPUTE:
             self._joining.asked_again(record, str(data.get("ip", "")))
-        elif known.bearing is Bearing.PROGRESS and active is not None and record.planner.mutation(active.mutation).joins:
-            self._engine.post(record, Progress(active.mutation, self._clock() + STEP_EXTENDS_S))
+        elif known.bearing is Bearing.PROGRESS:
+            self._patience.stepped(record)
+        elif known.bearing is Bearing.FIRMWARE:
+            self._patience.firmware_works(record)
 
     def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
         """An attempt ended."""
@@ -241,6 +250,9 @@ class Ear:
         except LayercakeError as refusal:
             ok, error, hint = False, f"module {module} answers nonsense: {refusal.message}", ""
         if not ok:
+            if record.planner.mutation(flight.mutation).stall and (left := self._patience.left(record)) >= _WORTH_S:
+                self._dispatcher.start(record, flight.mutation, flight.attempt, left)
+                return
             if record.planner.mutation(flight.mutation).joins:  # the next attempt has a token of its own
                 self._joining.close(record)
             self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error))

@@ -87,7 +87,8 @@ class InventoryChanges:
         """Reads an inventory against the images in the store, and what it changes of the known nodes (Change.to_record); a big
         one in the process that this one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
-        question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known))
+        question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known),
+                            list(self._head.boots.arches))
         if is_small(text):
             told = await asyncio.to_thread(answer, question)
         else:

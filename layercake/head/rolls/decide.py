@@ -57,11 +57,17 @@ def step(roll: Roll, facts: Mapping[str, NodeFacts], now: float) -> Steps:
 
 def resumed(roll: Roll, now: float) -> Roll:
     """The roll after the head was started again. Deadlines begin anew: nobody watched meanwhile."""
-    lasts = {Stand.STAGING: STAGE_S, Stand.SWITCHING: roll.plan.switch_s, Stand.RETURNING: roll.plan.switch_s,
-             Stand.WATCHING: roll.plan.health_s, Stand.WAITING: ABSENT_S}
-    nodes = {k: replace(n, deadline=now + lasts[n.state]) if n.deadline is not None and n.state in lasts else n
-             for k, n in roll.nodes.items()}
+    lasts = {Stand.STAGING: STAGE_S, Stand.WATCHING: roll.plan.health_s, Stand.WAITING: ABSENT_S}
+    nodes = dict(roll.nodes)
+    for key, node in roll.nodes.items():
+        if node.deadline is not None and node.state in (*lasts, Stand.SWITCHING, Stand.RETURNING):
+            nodes[key] = replace(node, deadline=now + lasts.get(node.state, switch_s(roll, node)))
     return replace(roll, nodes=nodes)
+
+
+def switch_s(roll: Roll, node: NodeRoll) -> float:
+    """How long a node has to switch, or to go back."""
+    return max(roll.plan.switch_s, node.takes_s)
 
 
 def pause(roll: Roll, by: str, now: float) -> Steps:
@@ -110,7 +116,7 @@ class _Turn(Seen):
             case Stand.STAGING:
                 self.stage_failed(key, f"not done in {STAGE_S:.0f} s")
             case Stand.SWITCHING:
-                self.fail(key, f"did not switch in {self.roll.plan.switch_s:.0f} s")
+                self.fail(key, f"did not switch in {switch_s(self.roll, node):.0f} s")
             case Stand.WATCHING if node.unproven and not node.reason:
                 self.set(key, deadline=self.now + SWITCH_S, reason="its health check has yet to pass")
             case Stand.WATCHING if node.unproven:
@@ -118,7 +124,7 @@ class _Turn(Seen):
             case Stand.WATCHING:
                 self.set(key, state=Stand.DONE, deadline=None)
             case Stand.RETURNING:
-                why = f"{node.reason}; did not go back in {self.roll.plan.switch_s:.0f} s"
+                why = f"{node.reason}; did not go back in {switch_s(self.roll, node):.0f} s"
                 self.set(key, state=Stand.FAILED, deadline=None, reason=why)
             case _:
                 self.set(key, deadline=None)
@@ -162,7 +168,7 @@ class _Turn(Seen):
             if picked:
                 room = self.unavailable_limit() - sum(n.state is Stand.SWITCHING for _, n in batch)
                 for key in picked[:max(0, room)]:
-                    self.set(key, state=Stand.SWITCHING, deadline=self.now + self.roll.plan.switch_s)
+                    self.set(key, state=Stand.SWITCHING, deadline=self.now + switch_s(self.roll, self.nodes[key]))
                     self.actions.append(Switch(key))
             if batch or not self.pick():
                 return
@@ -236,7 +242,7 @@ class _Turn(Seen):
                 if room <= 0:
                     continue
                 room -= 1
-            self.set(key, state=Stand.RETURNING, deadline=self.now + self.roll.plan.switch_s)
+            self.set(key, state=Stand.RETURNING, deadline=self.now + switch_s(self.roll, node))
             self.actions.append(Revert(key))
         if not any(n.state in (Stand.RETURNING, Stand.CONDEMNED) for n in self.nodes.values()):
             self.end(Phase.FAILED, self.roll.reason)

@@ -321,7 +321,7 @@ class Rolls:
 
         Raises Refused if another roll has one of them. The roll begins when the draft is on disk.
         """
-        sets, nodes = _places(records, stages, target, lambda r: r.running or r.wanted)
+        sets, nodes = _places(records, stages, target, lambda r: r.running or r.wanted, self._subjects[Kind.IMAGES].takes_s)
         return self._begin(draft, Roll(0, by, self._store.wall(), image, plan, names, sets, nodes, inventory=inventory))
 
     def start_boots(
@@ -329,7 +329,7 @@ class Rolls:
         stages: Mapping[str, int], names: tuple[str, ...], by: str,
     ) -> Roll:
         """The same to a boot set, or its agent; `before` is the one that a node goes back to."""
-        found, nodes = _places(records, stages, lambda record: name, before)
+        found, nodes = _places(records, stages, lambda record: name, before, self._subjects[kind].takes_s)
         return self._begin(draft, Roll(0, by, self._store.wall(), name, plan, names, (), nodes, kind=kind, boots=found))
 
     def _begin(self, draft: Draft, roll: Roll) -> Roll:
@@ -363,12 +363,14 @@ def _key(roll: Roll) -> str:
 
 
 def _places(records: Iterable[Record], stages: Mapping[str, int], target: Callable[[Record], Content],
-            before: Callable[[Record], Content]) -> tuple[tuple[Content, ...], dict[str, NodeRoll]]:
+            before: Callable[[Record], Content], takes_s: Callable[[Record], float],
+            ) -> tuple[tuple[Content, ...], dict[str, NodeRoll]]:
     """(the different contents that nodes are taken to or back to, the nodes with the numbers of theirs)."""
     found: dict[str, tuple[int, Content]] = {}
 
     def place(content: Content) -> int:
         return found.setdefault(repr(content), (len(found), content))[0]
 
-    nodes = {r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(before(r))) for r in records}
+    nodes = {r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(before(r)), takes_s=takes_s(r))
+             for r in records}
     return tuple(content for _, content in found.values()), nodes

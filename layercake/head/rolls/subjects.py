@@ -35,6 +35,9 @@ class Subject(Protocol):
         """What is known of a node, as far as the roll asks. `busy`: it must not be interrupted; `stopped`: why it is to be left
         alone."""
 
+    def takes_s(self, record: Record) -> float:
+        """How long a node may take to switch, 0.0 if that is the same for all."""
+
     def stage(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> bool:
         """Has a node fetch the new content; whether it has to be told of that."""
 
@@ -76,6 +79,10 @@ class Images:
 
     def __init__(self, desire: Desire) -> None:
         self._desire = desire
+
+    def takes_s(self, record: Record) -> float:
+        """See Subject."""
+        return 0.0
 
     def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
         """See Subject."""
@@ -123,11 +130,14 @@ def boots(draft: Draft, record: Record, change: Callable[[Boots], Boots]) -> Non
     draft.change(record, put)
 
 
-class BootSets:
-    """Kernel and minOS. `tell`: what a node boots next has changed."""
+BY_HAND = "it has no BMC, and a person has to start it anew (hint: it takes the default boot set then)"
 
-    def __init__(self, desire: Desire, clock: Clock, tell: Callable[[Record], object]) -> None:
-        self._desire, self._clock, self._tell = desire, clock, tell
+
+class BootSets:
+    """Kernel and minOS. `tell`: what a node boots next has changed; `takes_s`: how long a start of it may take."""
+
+    def __init__(self, desire: Desire, clock: Clock, tell: Callable[[Record], object], takes_s: Callable[[Record], float]) -> None:
+        self._desire, self._clock, self._tell, self.takes_s = desire, clock, tell, takes_s
 
     def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
         """See Subject. A node that is being started anew for the roll is waited for, not lost."""
@@ -139,6 +149,8 @@ class BootSets:
         def there(name: str) -> bool:
             return mine.wanted == name and (ordered or not known.sync or mine.runs == name)
 
+        if record.planner.attended and not known.stopped:
+            known = replace(known, stopped=BY_HAND)
         wrong = ""
         if moving and known.quarantine:
             wrong = f"quarantined: {known.quarantine}"
@@ -180,6 +192,10 @@ class BootSets:
 
 class Agents:
     """Agents, in place."""
+
+    def takes_s(self, record: Record) -> float:
+        """See Subject."""
+        return 0.0
 
     def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
         """See Subject. No image notices, so nobody is too BUSY for it."""

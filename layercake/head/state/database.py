@@ -32,7 +32,18 @@ from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
 from layercake.head.state.health import Health
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
-from layercake.head.state.store import ALARMS, HISTORY_ALL, Card, Event, Record, Session, Store, Trust, WantedImage
+from layercake.head.state.store import (
+    ALARMS,
+    HISTORY_ALL,
+    BootTimes,
+    Card,
+    Event,
+    Record,
+    Session,
+    Store,
+    Trust,
+    WantedImage,
+)
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.kraken.variables import Layout
@@ -46,8 +57,9 @@ _PACKED: Mapping[str, Any] = {"state": 0, "goal": (0, 0), "assumed": 0}
 
 def _pack(record: Record) -> Callable[[], str]:
     """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
-    session, machine, node, values, care, boots, trust, cards = (
-        record.session, record.machine, record.node, record.values(), record.care, record.boots, record.trust, record.cards)
+    session, machine, node, values, care, boots, trust, cards, times = (
+        record.session, record.machine, record.node, record.values(), record.care, record.boots, record.trust, record.cards,
+        record.boot_times)
     sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
     applied, staged, numbers = record.applied, record.staged, {
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
@@ -59,7 +71,7 @@ def _pack(record: Record) -> Callable[[], str]:
             "node": node.to_record(), "machine": _by_name(machine), "was": values, **numbers,
             **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
             "applied": applied, "care": msgspec.to_builtins(care), "boots": msgspec.to_builtins(boots),
-            "trust": msgspec.to_builtins(trust), "cards": msgspec.to_builtins(cards),
+            "trust": msgspec.to_builtins(trust), "cards": msgspec.to_builtins(cards), "boot_times": msgspec.to_builtins(times),
             "session": session and {
                 "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
                 "joined": session.joined, "mutual": session.mutual, "layout": session.layout and session.layout.to_wire(),
@@ -88,8 +100,8 @@ def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
         staged=frozenset(data.get("staged", ())),
         cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
         changed_at=data["changed_at"],
-        boots=msgspec.convert(data.get("boots", {}), Boots), trust=msgspec.convert(data.get("trust", {}), Trust),
-        cards=msgspec.convert(data.get("cards", ()), tuple[Card, ...]),
+        boot_times=msgspec.convert(data.get("boot_times", {}), BootTimes), boots=msgspec.convert(data.get("boots", {}), Boots),
+        trust=msgspec.convert(data.get("trust", {}), Trust), cards=msgspec.convert(data.get("cards", ()), tuple[Card, ...]),
         care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),
     )
     return record, data["was"]

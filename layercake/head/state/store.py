@@ -85,6 +85,14 @@ class Card(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
 
 
+class BootTimes(msgspec.Struct, frozen=True):
+    """How long the last boots of a node took, in seconds, the newest last: from power-on to the join, and how much of that until
+    its firmware was first seen."""
+
+    whole: tuple[float, ...] = ()
+    firmware: tuple[float, ...] = ()
+
+
 class WantedImage(msgspec.Struct, frozen=True):
     """An image that a node shall run."""
 
@@ -129,6 +137,7 @@ class Record:
     session: Session | None = None
     trust: Trust = field(default_factory=Trust)
     cards: tuple[Card, ...] = ()
+    boot_times: BootTimes = field(default_factory=BootTimes)
     last_seen: float | None = None
     address: tuple[str, int] | None = None
     changed_at: float = 0.0

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from layercake.head.guard.guard import Guard
+from layercake.head.hosting.patience import Patience
 from layercake.head.state.store import Record
 from layercake.head.views.events import View, event_view
 from layercake.head.views.nodes import status_of
@@ -17,7 +18,8 @@ _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
 
-def explain_view(record: Record, now: float, guard: Guard, brief: View | None = None) -> dict[str, Any]:
+def explain_view(record: Record, now: float, guard: Guard, brief: View | None = None,
+                 patience: Patience | None = None) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had. `brief` is
     how a viewer is shown events: errors and their reasons are left out for one."""
     explanation = explain(record.planner, record.machine, now)
@@ -34,11 +36,25 @@ def explain_view(record: Record, now: float, guard: Guard, brief: View | None = 
         view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
     unhealthy = record.unhealthy if brief is None else ""
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
-            "trouble": trouble, "boot": steps}
+            "trouble": trouble, "boot": steps, "boot_time": patience.view(record) if patience is not None else None}
 
 
 def _when(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def boot_time_text(times: dict[str, Any] | None) -> str:
+    """How long a node takes to boot, for people; "" if nothing is known."""
+    if not times or (times["usual_s"] is None and times["now_s"] is None):
+        return ""
+    often, now = times["usual_s"], times["now_s"]
+    text = "not yet known how long" if often is None else (
+        f"usually {often:.0f} s (the longest of {times['boots']}: {times['longest_s']:.0f} s)")
+    if now is not None:
+        text += f"; now {now:.0f} s" + (": more than twice" if often is not None and now > 2 * often else "")
+    if times["limit_s"] is not None:
+        text += f"; its firmware is waited for {times['limit_s']:.0f} s"
+    return text
 
 
 def explain_text(view: dict[str, Any]) -> str:
@@ -60,6 +76,8 @@ def explain_text(view: dict[str, Any]) -> str:
     tried = view.get("attempts") or {}
     if tried:
         lines.append("  tried:   " + ", ".join(f"{name} {count}x" for name, count in tried.items()))
+    if time_text := boot_time_text(view.get("boot_time")):
+        lines.append(f"  boots:   {time_text}")
     if view["boot"]:
         lines.append("  the last boot:")
         lines += [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in view["boot"]]

@@ -31,7 +31,7 @@ def head_status(head: Head, sees: Callable[[Record], bool] | None = None) -> dic
         "epoch": head.store.epoch, "uptime_s": round(time.monotonic() - head.started, 1), "revision": head.store.revision,
         "nodes": {
             "total": total, "converged": counts[Status.CONVERGED], "working": working,
-            "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED],
+            "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED], "asking": counts[Status.ASKING],
         },
         "database": head.database.health.view(head.store), "services": services, "sync": dict(head.sync.counters),
         "guard": head.guard.view(sees), "certificates": [age._asdict() for age in head.authority.ages()],

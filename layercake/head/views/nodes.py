@@ -9,6 +9,7 @@ import msgspec
 
 from imageapi.spec.state import given_up
 from layercake.head.guard.facts import Verdict
+from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
@@ -20,6 +21,7 @@ class Status(enum.Enum):
     CONVERGED = "converged"
     WORKING = "working"
     WAITING = "waiting"
+    ASKING = "asking"
     HELD = "held"
     BLOCKED = "blocked"
     QUARANTINED = "quarantined"
@@ -32,6 +34,8 @@ def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief
     if machine.quarantine is not None:
         name, reason = machine.quarantine.mutation, machine.quarantine.reason
         return Status.QUARANTINED, ": ".join(filter(None, (name, "" if brief and name else reason)))
+    if machine.active is not None and (wish := wish_of(record)):
+        return Status.ASKING, f"{wish}; waited for {max(0.0, now - machine.active.started):.0f} s by now"
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
     if machine.goal.met(machine.state):
@@ -53,6 +57,12 @@ def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief
     return Status.WORKING, ""
 
 
+def wish_of(record: Record) -> str:
+    """What a person is asked to do at a node now, "" if nothing."""
+    active = record.machine.active
+    return record.planner.mutation(active.mutation).person if active is not None and active.mutation in record.planner else ""
+
+
 def _images(images: tuple[Any, ...]) -> list[dict[str, str]]:
     return [{"name": i.name, "digest": i.digest} for i in images]
 
@@ -65,7 +75,8 @@ def parts_view(node: Node, table: Table, *, brief: bool = False) -> dict[str, An
     return found
 
 
-def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False) -> dict[str, Any]:
+def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False,
+              patience: Patience | None = None) -> dict[str, Any]:
     """A node as the API shows it; see the OpenAPI document for the fields. `brief` is for viewers."""
     status, text = status_of(record, now, waits, brief=brief)
     containers = [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
@@ -83,10 +94,11 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "boot_id": record.session.boot_id if record.session else None,
         "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,
                   "agent_error": (not brief and record.boots.agent_error) or None},
+        "boot_time": patience.view(record) if patience is not None else None,
         "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
         "active": active and {
             "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
-            "deadline_s": round(active.deadline - now, 1),
+            "deadline_s": None if wish_of(record) else round(active.deadline - now, 1),
         },
         "since_s": round(max(0.0, now - record.changed_at), 1), "revision": record.cfg_revision,
     }

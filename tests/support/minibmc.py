@@ -1,0 +1,113 @@
+"""A small IPMI BMC for what no real program can be made to do: one cipher suite only, no boot device, one that is forgotten, a
+power state that is never true. It speaks RMCP+ by powerman's own codec, the other way round; tests against ipmi_sim hold that to be
+right."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from powerman import rmcp
+
+_RMCP = b"\x06\x00\xff\x07"
+_REFUSED, _NO_SUITE = 0xC1, 0x11
+
+
+@dataclass
+class MiniBmc(asyncio.DatagramProtocol):
+    """How it is: the cipher suites that it does, whether it drops others in silence instead of refusing them, whether it knows a
+    boot device, how often it forgets it, whether power-on clears it, and what it says of the power ("" for the truth)."""
+
+    password: bytes = b"pw"
+    suites: tuple[int, ...] = (17, 3)
+    drops: bool = False
+    boot_device: bool = True
+    forgets: int = 0
+    clears: bool = False
+    says: str = ""
+    on: bool = False
+    boot: int = 0
+    commands: list[tuple[int, int]] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+    _keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
+    _shakes: dict[bytes, rmcp.Handshake] = field(default_factory=dict)
+
+    def connection_made(self, transport: Any) -> None:
+        """It listens."""
+        self.transport = transport
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.transport.get_extra_info("sockname")[1])
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """One packet, one answer or none."""
+        if data[4] == 0:
+            answer = bytearray(bytes((0x81, 0x07 << 2)) + b"\0" + bytes((0x20, 0, 0x38, 0, 0x01, 0x80, 0x04, 0x02, 0, 0, 0, 0)))
+            answer[2] = rmcp.checksum(bytes(answer[:2]))
+            answer.append(rmcp.checksum(bytes(answer[3:])))
+            self.transport.sendto(_RMCP + b"\0" + bytes(8) + bytes((len(answer),)) + bytes(answer), addr)
+            return
+        kind = data[5] & 0x3F
+        reply = (self._open(data[16:]) if kind == rmcp.OPEN_REQUEST else self._rakp1(data[16:]) if kind == rmcp.RAKP1
+                 else self._rakp3(data[16:]) if kind == rmcp.RAKP3 else self._message(data))
+        if reply:
+            self.transport.sendto(reply, addr)
+
+    def _open(self, body: bytes) -> bytes:
+        suite = next((s for s in rmcp.SUITES.values() if (s.auth, s.integrity) == (body[12] & 0x3F, body[20] & 0x3F)), None)
+        if suite is None or suite.number not in self.suites:
+            return b"" if self.drops else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
+        self.used.append(suite.number)
+        mine = secrets.token_bytes(4)
+        self._shakes[mine] = rmcp.Handshake(suite, b"", self.password, body[4:8], b"", mine, secrets.token_bytes(16), bytes(16))
+        return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], 0, 4, 0)) + body[4:8] + mine + body[8:32])
+
+    def _rakp1(self, body: bytes) -> bytes:
+        shake = self._shakes[body[4:8]]
+        shake.console_random, shake.username = body[8:24], body[28:28 + body[27]]
+        role = bytes((0x14, len(shake.username))) + shake.username
+        facts = shake.console_id + shake.bmc_id + shake.console_random + shake.bmc_random + shake.guid + role
+        proof = hmac.digest(self.password.ljust(20, b"\0"), facts, shake.suite.digest)
+        return rmcp.plain(rmcp.RAKP2, bytes((body[0], 0, 0, 0)) + shake.console_id + shake.bmc_random + shake.guid + proof)
+
+    def _rakp3(self, body: bytes) -> bytes:
+        shake = self._shakes[body[4:8]]
+        digest, role = shake.suite.digest, bytes((0x14, len(shake.username))) + shake.username
+        key = hmac.digest(self.password.ljust(20, b"\0"), shake.console_random + shake.bmc_random + role, digest)
+        one, two = (hmac.digest(key, bytes((n,)) * 20, digest) for n in (1, 2))
+        self._keys[shake.bmc_id] = rmcp.SessionKeys(shake.suite, shake.bmc_id, shake.console_id, one, two[:16])
+        check = hmac.digest(key, shake.console_random + shake.bmc_id + shake.guid, digest)[:shake.suite.code_len]
+        return rmcp.plain(rmcp.RAKP4, bytes((body[0], 0, 0, 0)) + shake.console_id + check)
+
+    def _message(self, data: bytes) -> bytes:
+        keys = self._keys[data[6:10]]
+        seen = keys.unseal(data)
+        function, sequence, command = seen[1] >> 2, seen[4] >> 2, seen[5]
+        self.commands.append((function, command))
+        code, more = self._do(function, command, seen[6:-1])
+        first, second = bytes((0x81, function + 1 << 2)), bytes((0x20, sequence << 2, command, code)) + more
+        answer = first + bytes((rmcp.checksum(first),)) + second + bytes((rmcp.checksum(second),))
+        number = struct.unpack_from("<I", data, 10)[0]
+        return keys.seal(number, secrets.token_bytes(16), answer)
+
+    def _do(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
+        if (function, command) == (0x00, 0x01):
+            said = self.on if not self.says else self.says == "ON"
+            return 0, bytes((int(said), 0, 0))
+        if (function, command) == (0x00, 0x02):
+            self.on = data[0] != 0
+            if self.on and self.clears:
+                self.boot = 0
+        elif (function, command) in ((0x00, 0x08), (0x00, 0x09)) and not self.boot_device:
+            return _REFUSED, b""
+        elif (function, command) == (0x00, 0x08):
+            self.boot, self.forgets = (data[2] & 0x3C) if self.forgets <= 0 else 0, self.forgets - 1
+        elif (function, command) == (0x00, 0x09):
+            return 0, bytes((1, 5, 0x80 if self.boot else 0, self.boot, 0, 0, 0))
+        return 0, b""
