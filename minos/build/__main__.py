@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
+from minos.build import python
 from minos.build.builder import COMPRESSORS, BuildOptions, build, table
 from minos.build.kernel import module_names
 
@@ -20,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kernel-package", default="linux-image-cloud-amd64")
     parser.add_argument("--modules", default="", help="more kernel modules, comma separated; 'server' means common network cards")
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
-    parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3.11"))
+    parser.add_argument("--python", type=Path, default=python.own())
     given = parser.parse_args(arguments)
     modules = module_names(given.modules)
     options = BuildOptions(given.out, given.cache, given.ca, given.kernel_package, modules, given.compression, given.python)

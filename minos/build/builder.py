@@ -51,7 +51,7 @@ class BuildOptions:
     kernel_package: str = KERNEL_PACKAGE
     modules: tuple[str, ...] = ()
     compression: str = "zstd"
-    python: Path = Path("/usr/bin/python3.11")
+    python: Path = field(default_factory=lambda: python.own())
 
 
 @dataclass(frozen=True, slots=True)
