@@ -65,7 +65,7 @@ def base(cache: Path, suite: str) -> Path:
     if made.exists() and listed.exists() and listed.read_text() == content:
         return made
     partial = cache / f"partial-clean-{suite}.tar"
-    fetch = f'chroot "$1" apt-get -q -y --no-install-recommends --download-only install {" ".join(wanted)}'
+    fetch = f'chroot "$1" sh -c "apt-get clean; apt-get -q -y --no-install-recommends --download-only install {" ".join(wanted)}"'
     kernel = (f'mkdir -p "$1{KERNELS}" && chroot "$1" sh -c \'cd {KERNELS} && apt-get -q -o APT::Sandbox::User=root download '
               f'$(apt-cache depends {KERNEL_PACKAGE} | sed -n "s/.*Depends: \\(linux-image-[0-9][^ ]*\\)/\\1/p" | tail -n 1)\'')
     run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--skip=cleanup/apt",

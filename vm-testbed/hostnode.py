@@ -46,6 +46,11 @@ class HeadNamespace:
         self.name = f"lch-{secrets.token_hex(3)}"
         self.address = address
 
+    @property
+    def inside(self) -> list[str]:
+        """The command that enters it."""
+        return ["nsenter", f"--net=/run/netns/{self.name}"]
+
     def up(self) -> None:
         """Makes it."""
         _ip("netns", "add", self.name)

@@ -215,7 +215,7 @@ def _control(tree: Path, version: str) -> None:
     }
     (control / "control").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
     (control / "md5sums").write_text("".join(sums))
-    for name in ("postinst", "prerm", "postrm", "triggers"):
+    for name in ("preinst", "postinst", "prerm", "postrm", "triggers"):
         shutil.copy(HERE / name, control)
         (control / name).chmod(0o644 if name == "triggers" else 0o755)
     control.chmod(0o755)
