@@ -26,8 +26,10 @@ def dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def init(data: Path, inside: Sequence[str], settings: Mapping[str, Any], *, interface: str = "br0", cache: Path | None = None,
          python: str = sys.executable) -> None:
-    """Makes a data directory. `inside` is the command that enters the head's network, `settings` are keys of config.yaml, dotted. With `cache`, which has the kernel package, it builds what nodes boot. Raises HeadRunError with what it said."""
-    words = ["--data-dir", str(data), "--interface", interface, "--yes", *(["--no-boot"] if cache is None else ["--cache", str(cache)])]
+    """Makes a data directory. `inside` is the command that enters the head's network, `settings` are keys of config.yaml, dotted.
+    With `cache`, which has the kernel package, it builds what nodes boot. Raises HeadRunError with what it said."""
+    boot = ["--no-boot"] if cache is None else ["--cache", str(cache)]
+    words = ["--data-dir", str(data), "--interface", interface, "--yes", *boot]
     for name, value in settings.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
     done = subprocess.run([*inside, python, "-m", "layercake.cli.main", "init", *words], cwd=ROOT, stdin=subprocess.DEVNULL,
