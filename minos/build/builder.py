@@ -75,12 +75,14 @@ class BuildResult:
     compression: str
     modules: tuple[str, ...] = field(default=())
     authorities: str = ""
+    python: str = ""
 
     def to_json(self) -> dict[str, object]:
         """The content of minos.json."""
         return {
             "initramfs_bytes": self.initramfs_bytes, "kernel_bytes": self.kernel_bytes, "kernel_release": self.kernel_release,
             "compression": self.compression, "modules": list(self.modules), "authorities": self.authorities,
+            "python": self.python,
             "parts": {name: {"bytes": part.packed, "unpacked": part.raw} for name, part in self.parts.items()},
         }
 
@@ -204,7 +206,7 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
     result = BuildResult(vmlinuz, image, found.release, len(whole), vmlinuz.stat().st_size, sizes, options.compression, modules,
-                         mark(options.ca) if options.ca else "")
+                         mark(options.ca) if options.ca else "", python.version(options.python))
     write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
     return result
 

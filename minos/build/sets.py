@@ -28,6 +28,8 @@ FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
 _MORE = (AGENT, "minos.json")
 SIGNATURE = "signature"
+FIRST_PYTHON = "3.11"
+"""Of the sets that do not say it."""
 
 Sign = Callable[[str], str]
 Signed = Callable[[str, str], bool]
@@ -37,7 +39,8 @@ Signed = Callable[[str, str], bool]
 @dataclass(frozen=True, slots=True)
 class BootSet:
     """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in bytes. `agent`: it has one that
-    can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say."""
+    can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say.
+    `python` is the version that its minOS has, and that its agent is compiled for."""
 
     name: str
     directory: Path
@@ -46,6 +49,7 @@ class BootSet:
     size: int
     agent: bool
     authorities: str = ""
+    python: str = FIRST_PYTHON
 
 
 def name_of(directory: Path) -> str:
@@ -119,10 +123,10 @@ def load(boot: Path, name: str) -> BootSet:
     except (OSError, ValueError):
         found = {}
     said = found if isinstance(found, dict) else {}
-    kernel, authorities = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities"))
+    kernel, authorities, python = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities", "python"))
     size = sum((directory / file).stat().st_size for file in FILES)
     return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file(),
-                   authorities)
+                   authorities, python or FIRST_PYTHON)
 
 
 def all_of(boot: Path) -> list[BootSet]:
