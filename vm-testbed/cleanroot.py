@@ -53,6 +53,11 @@ exec env -i container=lxc PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/system
 """In new namespaces for mounts, processes, names, messages and control groups; $0 is the root."""
 
 
+_GONE = """mount -t cgroup2 cgroup2 "$1" && cd "$1" || exit 1
+while [ -d "$2" ] && ! find "$2" -depth -type d -exec rmdir {} +; do sleep 0.1; done
+"""
+
+
 def base(cache: Path, suite: str) -> Path:
     """The base as a tar file. Must run as root; needs the network the first time, or when what is installed has changed. Raises
     OperationFailed."""
@@ -153,6 +158,9 @@ class CleanRoot:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            # Its processes are ending, and then its control groups can be removed.
+            alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+            subprocess.run([*alone, _GONE, "-", str(self._groups), self._name], stderr=subprocess.DEVNULL, timeout=START_S, check=True)
 
     # -- what is done in it
 
