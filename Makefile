@@ -9,9 +9,10 @@ KEEP ?=
 FUZZ_INPUTS ?= 1000000
 STORE ?=
 
-.PHONY: help install fetch demo test test-fast fuzz bench docs lint proto lock sbom clean
+.PHONY: help install fetch deb demo test test-fast fuzz bench docs lint proto lock sbom clean
 
 help:
+	@echo "make deb            the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb"
 	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
@@ -49,6 +50,9 @@ install: $(VENV)/.python
 # What needs the network is fetched before anything is tested, with retries, and kept.
 fetch: install
 	@$(PY) vm-testbed/prefetch.py
+
+deb: install
+	@$(PY) -m layercake.debian.build
 
 demo: fetch
 	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))

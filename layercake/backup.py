@@ -155,8 +155,10 @@ def _put(files: Mapping[str, bytes], data_dir: Path) -> None:
         head_settings.load(fresh)
         for suffix in ("-wal", "-shm"):  # of the database that goes: SQLite would read them into the new one
             (data_dir / f"{DATABASE}{suffix}").unlink(missing_ok=True)
-        for name in sorted(files, key=lambda name: name == head_settings.FILE_NAME):  # without it, last, nothing is served
+        for name in files.keys() - {head_settings.FILE_NAME}:
             (data_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
             (fresh / name).replace(data_dir / name)
+        # Last: without it nothing is served. It may be a link into another file system.
+        write_atomic(head_settings.place(data_dir), files[head_settings.FILE_NAME], mode=0o600, durable=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

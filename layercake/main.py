@@ -12,6 +12,7 @@ from pathlib import Path
 from layercake.api.server import Api
 from layercake.base import logs
 from layercake.base.door import open_files
+from layercake.base.notify import Notifier
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
 from layercake.head import lock
@@ -22,7 +23,7 @@ from layercake.kraken.errors import InputError
 log = logging.getLogger("layercake")
 
 
-async def _serve(data_dir: Path, secrets: Mapping[str, str]) -> None:
+async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier) -> None:
     settings = head_settings.load(data_dir)
     head = Head(data_dir, settings, environ=secrets)
     api = Api(head)
@@ -34,10 +35,14 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str]) -> None:
         await head.start()
         await api.start()
         log.info("serving %s: nodes come to %s, people to %s", data_dir, settings.head_url, settings.socket)
+        notifier.say("READY=1", f"STATUS=nodes come to {settings.head_url}, people to {settings.socket}")
+        life = asyncio.create_task(notifier.live())
         await stop.wait()
+        life.cancel()
     except OSError as error:
         raise InputError(f"cannot serve: {error}", hint=f"see {data_dir / head_settings.FILE_NAME}") from None
     finally:
+        notifier.say("STOPPING=1")
         await api.stop()
         await head.stop()
 
@@ -51,10 +56,11 @@ def serve(data_dir: Path) -> int:
     head_settings.load(data_dir)
     held = lock.take(data_dir, "serve")
     secrets, kept = dict(os.environ), without_secrets(os.environ)
+    notifier = Notifier.of(os.environ)
     os.environ.clear()  # whatever the head starts from here on has no secret in its environment
     os.environ.update(kept)
     try:
-        asyncio.run(_serve(data_dir, secrets))
+        asyncio.run(_serve(data_dir, secrets, notifier))
     finally:
         os.close(held)
     return 0

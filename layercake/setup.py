@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,12 @@ import msgspec
 
 from imageapi.store.manifest import Signer
 from layercake.api import auth
+from layercake.guess import NONE, Ask, Given, choose, look
 from layercake.head import pki
 from layercake.head import settings as head_settings
 from layercake.head.access import tokens
 from layercake.head.settings import Settings
+from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError
 from minos.build import BuildOptions, media, profiles, sets
 from minos.build.sets import BootSet
@@ -23,41 +24,35 @@ from minos.build.sets import BootSet
 CACHE_NAME = "cache"
 
 
-def _address_of(interface: str) -> tuple[str, int]:
-    found = subprocess.run(["ip", "-j", "-4", "addr", "show", "dev", interface], capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        raise InputError(f"cannot use interface {interface!r}: there is no such interface", hint="see `ip link`")
-    for entry in json.loads(found.stdout):
-        for address in entry.get("addr_info", []):
-            return str(address["local"]), int(address["prefixlen"])
-    raise InputError(f"cannot use interface {interface}: it has no IPv4 address", hint="give it one, or say --address")
-
-
 def initialise(
-    data_dir: Path, *, interface: str, address: str | None = None, boot: bool = True, echo: Callable[[str], None] = print,
-    socket: str | None = None, cache: Path | None = None, ra_prefix: str | None = None, profile: str = "",
+    data_dir: Path, *, interface: str | None = None, address: str | None = None, gateway: str | None = None,
+    dns: Sequence[str] | None = None, options: Mapping[str, Any] | None = None, ask: Ask | None = None, boot: bool = True,
+    echo: Callable[[str], None] = print, cache: Path | None = None, profile: str = "",
 ) -> Settings:
     """Writes settings, certificate authority and an admin token, and builds minOS.
 
-    What is there already stays: running it again completes what is missing (and builds minOS anew). `boot` False leaves
-    minOS out. `profile` is the boot profile. `cache` keeps downloaded kernel packages. Raises InputError for an unusable interface
-    or address.
+    What is there already stays: running it again completes what is missing (and builds minOS anew). `options` are settings by
+    their dotted names; `ask` asks a person for what was neither given nor can be guessed. `boot` False leaves minOS out, `profile`
+    is the boot profile. `cache` keeps downloaded kernel packages. Raises InputError for what is missing or cannot be used, and
+    where settings that are there say otherwise.
     """
-    found, prefix = _address_of(interface)
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    data_dir.chmod(0o700)
-    (data_dir / "secrets").mkdir(exist_ok=True, mode=0o700)
+    wanted, given = dict(options or {}), Given(interface, address, gateway, None if dns is None else tuple(dns))
     if (data_dir / head_settings.FILE_NAME).exists():
-        settings = head_settings.load(data_dir)
+        settings = _as_it_is(data_dir, given, wanted)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
     else:
-        sections = {"boot": {"ra_prefix": ra_prefix}} if ra_prefix else {}
-        settings = Settings(interface=interface, address=address or found, prefix=prefix, sections=sections)
-        if socket is not None:
-            settings = msgspec.structs.replace(settings, socket=socket)
+        chosen = choose(look(), given, ask)
+        settings = _checked({"interface": chosen.interface, "address": chosen.address, "prefix": chosen.prefix,
+                             "gateway": chosen.gateway, "dns": list(chosen.dns)}, wanted)
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         head_settings.save(data_dir, settings)
-        settings = head_settings.load(data_dir)
-        echo(f"settings: {data_dir / head_settings.FILE_NAME}")
+        echo(f"settings: {head_settings.place(data_dir)}")
+        for name in ("interface", "address", "gateway", "dns"):
+            value = getattr(settings, name)
+            said = ", ".join(value) if isinstance(value, list) else value
+            echo(f"  {name}: {said or 'none'}" + (" (found out)" if name in chosen.guessed and name not in wanted else ""))
+    data_dir.chmod(0o700)
+    (data_dir / "secrets").mkdir(exist_ok=True, mode=0o700)
     if not (data_dir / "pki" / "server.pem").exists():
         pki.create(data_dir / "pki", settings.address)
         echo(f"certificate authority: {data_dir / 'pki' / 'ca.pem'}")
@@ -65,6 +60,43 @@ def initialise(
         echo(f"admin token for the network API: {auth.create(data_dir)}")
     if boot:
         build_boot(data_dir, cache, echo, profile=profile)
+    return settings
+
+
+def _checked(first: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
+    """Settings out of their first values and what was said besides. Raises InputError with every mistake."""
+    document: dict[str, Any] = dict(first)
+    for name, value in options.items():
+        *path, last = name.split(".")
+        place = document
+        for word in path:
+            place = place.setdefault(word, {})
+            if not isinstance(place, dict):
+                raise InputError(f"cannot set {name}: {word} is no section of the settings")
+        place[last] = value
+    with tempfile.TemporaryDirectory(prefix="layercake-init-") as scratch:
+        (Path(scratch) / head_settings.FILE_NAME).write_bytes(msgspec.yaml.encode(document))
+        try:
+            return head_settings.load(Path(scratch))
+        except InventoryErrors as error:
+            raise InputError(f"cannot make the settings: {'; '.join(p.message for p in error.problems)}",
+                             hint=next((p.hint for p in error.problems if p.hint), "")) from None
+
+
+def _as_it_is(data_dir: Path, given: Given, options: Mapping[str, Any]) -> Settings:
+    """The settings that are there. Raises InputError if others were asked for: they would be silently forgotten."""
+    settings = head_settings.load(data_dir)
+    present = head_settings.document(settings)
+    said = {"interface": given.interface, "address": given.address,
+            "gateway": given.gateway, "dns": None if given.dns is None else [d for d in given.dns if d != NONE]}
+    for name, value in {**{k: v for k, v in said.items() if v is not None}, **options}.items():
+        found: Any = present
+        for word in name.split("."):
+            found = found.get(word) if isinstance(found, dict) else None
+        if found != value and not (value == NONE and found is None):
+            file = head_settings.place(data_dir)
+            raise InputError(f"cannot set {name} to {value!r}: {file} is there already, and says {found!r}",
+                             hint="change it there, and start the head again")
     return settings
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from headclient import HeadClient, HeadRunError
+from headinit import dotted, init
 from vrack.rack import Rack
 
 from imageapi.store.manifest import Signer
-from layercake.setup import build_boot
-from minos.build import append_files, sets
+from minos.build import append_files, profiles, sets
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
@@ -43,21 +43,15 @@ class HeadRun(HeadClient):
         return {**os.environ, "LAYERCAKE_SOCKET": str(self.socket), "PYTHONPATH": str(self.code), "COLUMNS": "160"}
 
     def init(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Makes the data directory and minOS; `settings` override what `layercake init` chose (nested)."""
-        code = (
-            "import sys, pathlib; from layercake.setup import initialise; "
-            "initialise(pathlib.Path(sys.argv[1]), interface=sys.argv[2], socket=sys.argv[3], boot=False, ra_prefix='fd99::/64')"
-        )
-        done = self.rack.run([sys.executable, "-c", code, str(self.data), INTERFACE, str(self.socket)], timeout_s=300)
-        if done.returncode != 0:
-            raise HeadRunError(f"cannot initialise the head: {done.stdout}{done.stderr}")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        # outside the rack's network: it asks the package registry
-        build_boot(self.data, CACHE, lambda text: None, profile=self.profile)
-        if settings:
-            self._override(settings)
+        """Makes the data directory and minOS; `settings` are those that an administrator would choose here (nested)."""
+        # Outside the rack's network, which has no way to the package registry.
+        profiles.fetch(profiles.KNOWN[self.profile], CACHE)
+        first = {"socket": str(self.socket), "boot.ra_prefix": "fd99::/64"}
+        init(self.data, ["ip", "netns", "exec", self.rack.namespace], {**first, **dotted(settings or {})}, interface=INTERFACE,
+             cache=CACHE, profile=self.profile)
 
     def _override(self, settings: Mapping[str, Any]) -> None:
+        """Edits the settings, which the head reads when it starts."""
         import yaml
 
         path = self.data / "config.yaml"

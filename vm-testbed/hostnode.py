@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHON = "/usr/bin/python3.11"
+PYTHON = "/usr/bin/python3"
 BRIDGE = "02:6c:61:79:65:72"
 _START = """hostname {name} && mount -t cgroup2 none /sys/fs/cgroup && mkdir -p {run} && mount -t tmpfs none {run} &&
 mkdir -p /run/layercake {run}/busy.d && mount -t tmpfs none /run/layercake && mkdir /run/layercake/busy.d &&
@@ -45,6 +45,11 @@ class HeadNamespace:
     def __init__(self, address: str = "10.97.0.1") -> None:
         self.name = f"lch-{secrets.token_hex(3)}"
         self.address = address
+
+    @property
+    def inside(self) -> list[str]:
+        """The command that enters it."""
+        return ["nsenter", f"--net=/run/netns/{self.name}"]
 
     def up(self) -> None:
         """Makes it."""

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from headclient import HeadClient, HeadRunError
+from headinit import init
 from hostnode import HeadNamespace, HostNode, ask_for_token
 
 from imageapi.settings import ImageSettings
-from layercake.head import pki
-from layercake.head import settings as head_settings
 from layercake.head.hosting.declared import SiteModule
-from layercake.head.settings import Settings, SyncSettings
+from layercake.head.settings import SyncSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 OVER = ("done", "failed", "aborted", "paused")
@@ -59,15 +59,9 @@ class HostSite(HeadClient):
     def begin(self) -> None:
         """Starts the head and the nodes' agents."""
         self.namespace.up()
-        self.data.mkdir(parents=True)
-        address = self.namespace.address
-        pki.create(self.data / "pki", address)
+        settings = {"socket": str(self.socket), "sync": self._sync, "images": self._store, "modules": self._modules}
+        init(self.data, self.namespace.inside, msgspec.to_builtins(settings), python=self._python)
         (self.data / "boot").mkdir()
-        settings = Settings(
-            interface="br0", address=address, socket=str(self.socket), sync=self._sync, sections={"images": self._store},
-            modules=self._modules,
-        )
-        head_settings.save(self.data, settings)
         self.start_head()
         for name, path in self.images.items():
             self.api("POST", "/v1/images", {"path": str(path), "name": name, "systemd": False, "command": ["/init"],
@@ -94,7 +88,7 @@ class HostSite(HeadClient):
         """Starts the head's process; returns when it answers."""
         with (self.directory / "head.log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self.namespace.name}", self._python, str(ROOT / "vm-testbed/hosthead.py"),
+                [*self.namespace.inside, self._python, str(ROOT / "vm-testbed/hosthead.py"),
                  str(self.data), str(self.code)],
                 cwd=self.code, env={**os.environ, "PYTHONPATH": str(self.code), **self.environment},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,

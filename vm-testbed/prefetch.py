@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -12,10 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cleanroot import SUITES, base
 from headrun import CACHE
 from serviceimages import SLURM_PACKAGES, WEB_PACKAGES
 from smallimages import PACKAGES, debian_base
 
+from layercake.debian.build import libraries
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError
 from minos.build import profiles
@@ -29,6 +32,8 @@ WANTED: dict[str, Callable[[], object]] = {
     "the base of the systemd image": lambda: debian_base(IMAGES, "systemd", PACKAGES, SUITE),
     "the base of the web image": lambda: debian_base(IMAGES, "web", WEB_PACKAGES, SUITE),
     "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),
+    "the libraries in Layercake's package": libraries,
+    **{f"a clean Debian {number}": functools.partial(base, IMAGES, suite) for number, suite in SUITES.items()},
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from layercake.cli.common.asking import who
 from layercake.cli.common.command import FAILED, Answer, App, command, yes_option
 from layercake.cli.common.output import Column, Output, moment, seconds
 from layercake.inventory.ranges import fold
+from layercake.kraken.errors import InputError
 
 DEFAULT_DATA = "/var/lib/layercake"
 _SERVICES = (Column("SERVICE"), Column("STATE", styled=True), Column("PID", right=True), Column("RESTARTS", right=True),
@@ -23,20 +25,52 @@ data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_t
 
 @command()
 @data_option
-@click.option("--interface", required=True, help="The network interface that the nodes are on.")
+@click.option("--interface", help="The network interface that the nodes are on; the only one with an address if not given.")
 @click.option("--address", help="The head's address there; the interface's own if not given.")
+@click.option("--gateway", help="The nodes' default gateway, or `none`; this machine's own on that interface if not given.")
+@click.option("--dns", metavar="ADDRESS,..", help="The nodes' DNS servers, or `none`; this machine's own if not given.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Any other setting of config.yaml, such as `boot.tftp_port=69`; the value is YAML.")
 @click.option("--profile", default="server", show_default=True,
               help="The boot profile: `server` for machines as they are sold, `virtual` for virtual machines of KVM.")
 @click.option("--boot/--no-boot", default=True, show_default=True, help="Whether to build what nodes boot (kernel, minOS).")
-def init(app: App, data_dir: Path, interface: str, address: str | None, profile: str, boot: bool) -> Answer:
-    """Set up a head on this machine: settings, keys, what the nodes boot."""
+@click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
+              help="Where downloaded kernel packages are kept; `cache` in the data directory if not given.")
+@yes_option
+def init(app: App, data_dir: Path, settings: Sequence[str], profile: str, boot: bool, cache: Path | None, yes: bool,
+         dns: str | None, **said: str | None) -> Answer:
+    """Set up a head on this machine: settings, keys, what the nodes boot.
+
+    What is not said by an option is found out. What cannot be found out is asked, on a terminal and without --yes. Run it again to
+    complete what is missing, and to build anew what nodes boot; settings that are there stay as they are.
+    """
     # Imported here: the client must start fast, and work where the head's dependencies are not installed.
     from layercake.setup import initialise
 
-    said: list[str] = []
-    initialise(data_dir, interface=interface, address=address, profile=profile, boot=boot,
-               echo=said.append if app.out.json else app.out.line)
-    return Answer({"data_dir": str(data_dir), "messages": said})
+    ask = None if yes or app.out.json or not sys.stdin.isatty() else _ask
+    lines: list[str] = []
+    initialise(data_dir, **said, dns=None if dns is None else dns.split(","), options=dict(map(_setting, settings)), ask=ask,
+               profile=profile, boot=boot, cache=cache, echo=lines.append if app.out.json else app.out.line)
+    return Answer({"data_dir": str(data_dir), "messages": lines})
+
+
+def _ask(question: str, answers: Sequence[str], usual: str) -> str:
+    """Asks until there is an answer. Raises click.Abort for Ctrl-C."""
+    kind = click.Choice(answers) if answers else None
+    return str(click.prompt(question, type=kind, default=usual or None, show_choices=False, err=True))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE. Raises InputError."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    try:
+        if name and equals:
+            return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise InputError(f"cannot use --set {text}: it must be KEY=VALUE, the value in YAML", hint="such as boot.tftp_port=69")
 
 
 @click.command()

@@ -47,6 +47,7 @@ def module(app: App, name: str, directory: Path | None) -> Answer:
     config = ["modules:", f"  {name}: {{}}"]
     return _answer(files, ["To use it, install it beside Layercake, by the pip of the Python that Layercake runs in:",
                            f"  pip install -e {place.resolve()}",
+                           "(beside Debian's package: pip install --no-deps --target /usr/local/lib/layercake, and the directory)",
                            "and add this to the head's config.yaml, and start the head again:", *(f"  {line}" for line in config)])
 
 

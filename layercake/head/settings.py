@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from layercake.base.files import write_atomic
+from layercake.base.text import describe
 from layercake.head import modules
 from layercake.head.access.people import OidcSettings
 from layercake.head.guard.settings import GuardSettings
@@ -24,6 +26,8 @@ from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Module, Site
 
 FILE_NAME = "config.yaml"
+USUAL, ETC = Path("/var/lib/layercake"), Path("/etc/layercake")
+"""The usual data directory. Its settings are in ETC, where an administrator looks for them, and FILE_NAME is a link to them."""
 
 
 def ipv4(value: object) -> str:
@@ -33,6 +37,18 @@ def ipv4(value: object) -> str:
         return str(ipaddress.IPv4Address(word))
     except ValueError:
         raise Mistake(f"{word!r} is not an IPv4 address") from None
+
+
+def ipv4_or_none(value: object) -> str | None:
+    """An IPv4 address, or null."""
+    return None if value is None else ipv4(value)
+
+
+def ipv4_list(value: object) -> list[str]:
+    """IPv4 addresses, perhaps none."""
+    if not isinstance(value, list):
+        raise Mistake(f"expected a list of IPv4 addresses, found {describe(value)}", "such as [10.0.0.1]")
+    return [ipv4(word) for word in value]
 
 
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,9 +81,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     interface: Annotated[str, Meta(min_length=1, description="The network interface that the nodes are on.")]
     address: Annotated[str, Check(ipv4), Meta(description="The head's address there.")]
     prefix: Annotated[int, Meta(ge=8, le=30, description="The length of that network's prefix.")] = 24
-    gateway: Annotated[str | None, Check(lambda value: value if value is None else ipv4(value)),
-                       Meta(description="The nodes' default gateway, or null.")] = None
-    dns: Annotated[list[str], Meta(description="The nodes' DNS servers.")] = []
+    gateway: Annotated[str | None, Check(ipv4_or_none), Meta(description="The nodes' default gateway, or null.")] = None
+    dns: Annotated[list[str], Check(ipv4_list), Meta(description="The nodes' DNS servers.")] = []
     api_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")] = 8443
     api_listen: Annotated[str | None, Meta(description="The address that the API listens on; `address` if not given.")] = None
     socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
@@ -151,12 +166,26 @@ def _plain(section: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in newer or value != usual[name]}
 
 
-def save(data_dir: Path, settings: Settings) -> None:
-    """Writes the settings, for the owner only."""
+def place(data_dir: Path) -> Path:
+    """The file that the settings of a data directory are to be written to. A data directory whose settings are in it keeps them;
+    the usual one gets its link. Raises OSError."""
     path = data_dir / FILE_NAME
-    path.touch(mode=0o600)
+    if data_dir == USUAL and not path.is_file():
+        ETC.mkdir(mode=0o755, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(ETC / FILE_NAME)
+    return path.resolve()
+
+
+def save(data_dir: Path, settings: Settings) -> None:
+    """Writes the settings, for the owner only. Raises OSError."""
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"
+    write_atomic(place(data_dir), comment + msgspec.yaml.encode(document(settings)))
+
+
+def document(settings: Settings) -> dict[str, Any]:
+    """What is written of the settings."""
     plain = msgspec.to_builtins(Settings(interface=settings.interface, address=settings.address))
     own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections" and (k not in _NEWER or v != plain[k])}
     sections = {m.section: _plain(settings.of(m)) for m in modules.built_in() if m.section}
-    path.write_bytes(comment + msgspec.yaml.encode({**own, **sections}))
+    return {**own, **{name: msgspec.to_builtins(section) for name, section in sections.items()}}

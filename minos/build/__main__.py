@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
-from minos.build import profiles
+from minos.build import profiles, python
 from minos.build.builder import COMPRESSORS, BuildOptions, build, table
 
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--modules", type=words, help=f"module sets ({', '.join(profiles.SETS)}) and names, comma separated")
     parser.add_argument("--firmware", type=words, help="Debian packages and directories, comma separated")
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
-    parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3.11"))
+    parser.add_argument("--python", type=Path, default=python.own())
     given = parser.parse_args(arguments)
     try:
         profile = profiles.of(given.profile, None, kernel=given.kernel, kernel_modules=given.kernel_modules, modules=given.modules,

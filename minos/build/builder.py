@@ -53,7 +53,7 @@ class BuildOptions:
     ca: Path | None = None
     profile: Profile = profiles.KNOWN[profiles.VIRTUAL]
     compression: str = "zstd"
-    python: Path = Path("/usr/bin/python3.11")
+    python: Path = field(default_factory=lambda: python.own())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class BuildResult:
     hardware_bytes: int = 0
     modules: tuple[str, ...] = field(default=())
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    python: str = ""
 
     def to_json(self) -> dict[str, object]:
         """The content of minos.json."""
@@ -89,6 +90,7 @@ class BuildResult:
             "compression": self.compression, "authorities": self.authorities, "profile": self.profile.to_json(),
             "hardware_bytes": self.hardware_bytes, "modules": list(self.modules),
             "firmware_missing": {name: list(users) for name, users in self.missing.items()},
+            "python": self.python,
             "parts": {name: {"bytes": part.packed, "unpacked": part.raw} for name, part in self.parts.items()},
         }
 
@@ -213,7 +215,7 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     result = BuildResult(
         vmlinuz, image, found.release, image.stat().st_size, vmlinuz.stat().st_size, sizes, options.compression, options.profile,
         mark(options.ca) if options.ca else "", sizes[HARDWARE].packed if extra is not None else 0,
-        extra.modules if extra is not None else (), extra.missing if extra is not None else {})
+        extra.modules if extra is not None else (), extra.missing if extra is not None else {}, python.version(options.python))
     write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
     return result
 

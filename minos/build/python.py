@@ -37,12 +37,17 @@ class Closure:
     extensions: tuple[Module, ...]
 
 
+def own() -> Path:
+    """The distribution's own Python, by the name that has its version: /usr/bin/python3.11 on Debian 12, python3.13 on 13."""
+    return Path("/usr/bin/python3").resolve()
+
+
 def version(interpreter: Path) -> str:
     """"3.11" of /usr/bin/python3.11: the library paths inside the initramfs depend on it."""
     match = re.fullmatch(r"python(3\.\d+)", interpreter.name)
     if not match or not interpreter.exists():
         raise InputError(f"cannot use {interpreter} for the nodes: not an interpreter named python3.N",
-                         hint="apt-get install python3.11, or name another with --python")
+                         hint="apt-get install python3, or name another with --python")
     return match[1]
 
 

@@ -32,6 +32,8 @@ AGENT = "agent.zip"
 HARDWARE = builder.HARDWARE
 _MORE = (AGENT, HARDWARE, builder.CARDS, "minos.json")
 SIGNATURE = "signature"
+FIRST_PYTHON = "3.11"
+"""Of the sets that do not say it."""
 
 Sign = Callable[[str], str]
 Signed = Callable[[str, str], bool]
@@ -42,7 +44,8 @@ Signed = Callable[[str, str], bool]
 class BootSet:
     """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in bytes. `agent`: it has one that
     can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say.
-    `profile` is what it was built by, None if it does not say; `about` all of what was said when it was built."""
+    `profile` is what it was built by, None if it does not say; `about` all of what was said when it was built; `python` is the
+    version that its minOS has, and that its agent is compiled for."""
 
     name: str
     directory: Path
@@ -53,6 +56,7 @@ class BootSet:
     authorities: str = ""
     profile: Profile | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    python: str = FIRST_PYTHON
 
     @property
     def hardware(self) -> bool:
@@ -131,10 +135,10 @@ def load(boot: Path, name: str) -> BootSet:
     except (OSError, ValueError):
         found = {}
     said = found if isinstance(found, dict) else {}
-    kernel, authorities = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities"))
+    kernel, authorities, python = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities", "python"))
     size = sum((directory / file).stat().st_size for file in (*FILES, HARDWARE) if (directory / file).is_file())
     return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file(),
-                   authorities, Profile.from_json(said.get("profile")), said)
+                   authorities, Profile.from_json(said.get("profile")), said, python or FIRST_PYTHON)
 
 
 def all_of(boot: Path) -> list[BootSet]:

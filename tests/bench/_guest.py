@@ -23,10 +23,10 @@ from headrun import CACHE
 
 from imageapi.store.rbdstore import Cluster, RbdContent
 from imageapi.store.store import ImageStore
-from minos.build import BuildOptions, build, cpio
+from minos.build import BuildOptions, build, cpio, python
 
 RESULT = "BENCH-RESULT "
-HEADER = """#!/usr/bin/python3.11 -ISB
+HEADER = f"""#!{python.own()} -ISB
 import sys
 sys.path.insert(0, "/usr/lib/minos.zip")
 from minos.init import prepare

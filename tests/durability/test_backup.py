@@ -63,6 +63,22 @@ async def test_a_backup_of_a_running_head_is_a_head(running: World, tmp_path: Pa
     other.client.close()
 
 
+def test_settings_in_etc_come_back_there(running: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_settings, "ETC", tmp_path / "etc")
+    monkeypatch.setattr(head_settings, "USUAL", running.directory)
+    settings = running.directory / "config.yaml"
+    text = settings.read_bytes()
+    settings.unlink()
+    head_settings.save(running.directory, running.settings)
+    assert settings.is_symlink()
+    backup.back_up(running.directory, tmp_path / "head.backup", SECRET)
+    monkeypatch.setattr(head_settings, "USUAL", tmp_path / "restored")
+    (tmp_path / "etc" / "config.yaml").write_text("nonsense")
+    backup.restore(tmp_path / "head.backup", tmp_path / "restored", SECRET)
+    assert (tmp_path / "restored" / "config.yaml").readlink() == tmp_path / "etc" / "config.yaml"
+    assert (tmp_path / "etc" / "config.yaml").read_bytes() == text
+
+
 async def keep_writing(world: World) -> None:
     while True:
         await world.ops.nodes.set_state("n0", "off", False)

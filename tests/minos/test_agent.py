@@ -27,7 +27,7 @@ pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).resolve().parents[2]
 START = """mount -t cgroup2 none /sys/fs/cgroup && cd {root} &&
-exec /usr/bin/python3.11 -sSB -m minos.supervisor --run {run} --stop-containers -- \
+exec /usr/bin/python3 -sSB -m minos.supervisor --run {run} --stop-containers -- \
   --head {url} --ca {ca} --node {node} --token-file {token} --run {run} --sync {sync} --name n1 --cgroup {cgroup}"""
 
 

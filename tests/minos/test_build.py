@@ -20,7 +20,7 @@ from minos.build.profiles import KNOWN, Profile
 
 CACHE = Path.home() / ".cache/layercake"
 VIRTUAL = KNOWN["virtual"]
-INTERPRETER = Path("/usr/bin/python3.11")
+INTERPRETER = python_module.own()
 ALLOWED = {
     "__future__", "_weakrefset", "ast", "base64", "codecs", "collections", "contextlib", "copy", "copyreg", "ctypes",
     "dataclasses", "dis", "encodings", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "importlib", "inspect", "io",
@@ -107,7 +107,7 @@ def test_the_shipped_python_imports_the_agent_in_a_chroot(built: BuildResult, tm
         assert not set(names) & set((modules / "load").read_text().split()), "loaded when the first image needs it"
     code = ("import sys; sys.path.insert(0, '/usr/lib/minos.zip'); import minos.init, minos.supervisor, ssl;"
             "import layercake.node.main, layercake.node.wiring; print(ssl.OPENSSL_VERSION, layercake.node.main.__doc__)")
-    done = _chroot(root, "/usr/bin/python3.11", "-ISB", "-c", code)
+    done = _chroot(root, str(INTERPRETER), "-ISB", "-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("OpenSSL 3") and done.stdout.endswith("None\n"), "-OO: without docstrings"
     version = _chroot(root, "/usr/bin/crun", "--version")

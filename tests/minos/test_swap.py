@@ -25,7 +25,7 @@ from minos.supervisor import main; main(sys.argv[1:])"""
 @pytest.fixture(scope="module")
 def agent() -> bytes:
     """The agent of this checkout, as a boot set has it."""
-    interpreter = Path("/usr/bin/python3.11")
+    interpreter = python.own()
     return python.agent(interpreter, python.closure(interpreter, builder.ROOT, builder.ENTRIES))
 
 

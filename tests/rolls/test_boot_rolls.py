@@ -16,6 +16,7 @@ from layercake.head.state.store import Session
 from layercake.head.views.boots import boots_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import NotFound, Refused
+from minos.build import sets
 from tests.support.rollnodes import Agent, Site, a_site
 
 
@@ -208,6 +209,18 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(site: Site) -> None
         await begin(site, "n[1-2]", agent_only=True)
     assert "layercake boot roll" in refused.value.hint
     assert not site.world.head.rolls.all()
+
+
+async def test_an_agent_for_another_python_is_not_handed_over(site: Site) -> None:
+    """It is compiled: the Python of a node's minOS is that of the Debian on which its set was built."""
+    boot = site.world.head.boots.directory
+    (boot / "new" / "minos.json").write_text('{"python": "3.13"}')
+    sets.sign(boot / "new", "new", site.world.head.images.signer.sign)
+    with pytest.raises(Refused, match=r"cannot replace the agent of n0, n1, .*another Python than 3\.13") as refused:
+        await begin(site, "n[0-5]", agent_only=True)
+    assert "layercake boot roll RANGE new" in refused.value.hint
+    (boot / "old" / "minos.json").write_text('{"python": "3.13"}')
+    assert (await begin(site, "n[0-5]", agent_only=True)).state
 
 
 async def test_the_default_touches_nobody_and_sets_in_use_stay(site: Site) -> None:

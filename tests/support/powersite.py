@@ -15,11 +15,9 @@ from typing import Any, Literal, Self
 
 import yaml
 from headclient import HeadClient, HeadRunError
+from headinit import init
 from hostnode import HeadNamespace
 
-from layercake.head import pki
-from layercake.head import settings as head_settings
-from layercake.head.settings import Settings, SyncSettings
 from tests.support.machineroom import Bay, MachineRoom
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,14 +51,11 @@ class PowerSite(HeadClient):
         try:
             for block in _LOCAL:
                 subprocess.run(["ip", "-n", self.namespace.name, "route", "add", "local", block, "dev", "lo"], check=True)
-            self.data.mkdir(parents=True)
+            settings = {"socket": str(self.socket), "sync": {"hello_s": 1.0, "dead_s": 6.0, "probe_s": 2.0}}
+            init(self.data, self.namespace.inside, settings)
             (self.data / "boot").mkdir()
             for name in ("vmlinuz", "minos.img"):  # no machine loads them
                 (self.data / "boot" / name).write_bytes(b"-")
-            pki.create(self.data / "pki", self.namespace.address)
-            head_settings.save(self.data, Settings(
-                interface="br0", address=self.namespace.address, socket=str(self.socket),
-                sync=SyncSettings(hello_s=1.0, dead_s=6.0, probe_s=2.0)))
             self.room.__enter__()
             self.start_head()
             self.api("POST", "/v1/inventory/apply", {"yaml": self._inventory(), "file": "room.yaml", "allow_remove": False})
@@ -96,7 +91,7 @@ class PowerSite(HeadClient):
         """Starts the head's process; returns when it and its modules are ready."""
         with (self.directory / "head.log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self.namespace.name}", sys.executable, "-m", "layercake.cli.main", "serve",
+                [*self.namespace.inside, sys.executable, "-m", "layercake.cli.main", "serve",
                  "--data-dir", str(self.data)],
                 cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.wait("the head serves", self._serving, 120)

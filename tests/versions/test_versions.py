@@ -99,7 +99,7 @@ def test_a_head_upgrade_and_back_touches_no_node(site: HostSite) -> None:
 def test_agents_are_replaced_in_place_by_the_head_and_old_ones_are_told_of(site: HostSite) -> None:
     if site.code != ROOT:
         head_of(site, ROOT)
-    interpreter = Path("/usr/bin/python3.11")
+    interpreter = python.own()
     agent = python.agent(interpreter, python.closure(interpreter, builder.ROOT, builder.ENTRIES))
     for name in ("first", "second"):
         (site.data / "boot" / name).mkdir(parents=True)

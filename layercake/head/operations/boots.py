@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -129,11 +129,20 @@ class BootSets:
         mine = record.boots
         return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine, record.node.profile)
 
-    def _check_agents(self, found: BootSet, records: Iterable[Record]) -> None:
+    def _check_agents(self, found: BootSet, records: Sequence[Record]) -> None:
         if not found.agent:
             raise InputError(f"cannot replace agents by that of {found.name}: the set has none", hint="`layercake boot build`")
+        pythons = {one.name: one.python for one in self._head.boots.all()}
+        other = [r.name for r in records if pythons.get(r.boots.runs, found.python) != found.python]
+        if other:
+            raise Refused(f"cannot replace the agent of {_some(other)}: it runs another Python than {found.python}, which that of "
+                          f"{found.name} is for", hint=f"boot them: `layercake boot roll RANGE {found.name}`")
         fixed = [r.name for r in records if r.value("run") == "SYNC" and not r.boots.agent_runs]
         if fixed:
-            more = f" and {len(fixed) - 10} more" if len(fixed) > 10 else ""
-            raise Refused(f"cannot replace the agent of {', '.join(fixed[:10])}{more}: it is of a version that cannot be replaced "
+            raise Refused(f"cannot replace the agent of {_some(fixed)}: it is of a version that cannot be replaced "
                           "while it runs", hint=f"boot them: `layercake boot roll RANGE {found.name}`")
+
+
+def _some(names: list[str]) -> str:
+    """At most ten of them, and how many more."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
