@@ -102,6 +102,8 @@ class HttpServer:
                 path = path.parent / boot_set(chosen) / name
             except InputError:
                 raise web.HTTPNotFound(text="no such boot file\n") from None
+        if self._state.visits(request.remote or "") and path.is_file():
+            return web.FileResponse(path, chunk_size=1 << 20)
         node, _ = self._booting(request)
         if not path.is_file():
             text = f"{path} is not there: the node cannot boot"
