@@ -8,12 +8,14 @@ PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
 KEEP ?=
 FUZZ_INPUTS ?= 1000000
 STORE ?=
+RACK ?=
 
 .PHONY: help install fetch deb demo test test-fast fuzz bench docs lint proto lock sbom clean
 
 help:
 	@echo "make deb            the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb"
-	@echo "make demo [KEEP=1] [STORE=rbd]  a virtual rack from power-off to running images, with STORE=rbd out of a real Ceph"
+	@echo "make demo [KEEP=1] [STORE=rbd] [RACK=libvirt]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
+	@echo "                    Ceph, with RACK=libvirt on libvirt domains whose BMCs are virtualbmc and sushy-emulator"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
@@ -54,8 +56,19 @@ fetch: install
 deb: install
 	@$(PY) -m layercake.debian.build
 
-demo: fetch
-	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE))
+# libvirt's domains have BMCs of their own: virtualbmc and sushy-emulator, with what they need, in an environment of their own.
+VENV_LIBVIRT := .venv-libvirt
+LIBVIRT_PACKAGES := $(shell grep -v '^\#' vm-testbed/packages-libvirt.txt)
+$(VENV_LIBVIRT)/.done: vm-testbed/libvirt.lock vm-testbed/packages-libvirt.txt
+	@missing=$$(for p in $(LIBVIRT_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	if [ -n "$$missing" ]; then echo "installing $$missing" | tr '\n' ' '; echo; \
+	$(APT) update && $(APT) install -y --no-install-recommends $$missing >/dev/null; fi
+	@/usr/bin/python3 -m venv $(VENV_LIBVIRT)
+	@$(VENV_LIBVIRT)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r vm-testbed/libvirt.lock
+	@touch $@
+
+demo: fetch $(if $(filter libvirt,$(RACK)),$(VENV_LIBVIRT)/.done)
+	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK))
 
 # Two workers, a file at a time: the tests of a file share what took long to start.
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
@@ -89,6 +102,7 @@ lock:
 	@[ -x $(VENV)/bin/uv ] || { python3 -m venv build/lock && build/lock/bin/pip install -q uv; }
 	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(LOCK) --extra dev -o requirements-dev.lock
 	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(LOCK) -c requirements-dev.lock -o requirements.lock
+	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(subst pyproject.toml,vm-testbed/libvirt.in,$(LOCK)) -o vm-testbed/libvirt.lock
 
 sbom: install
 	@mkdir -p build
@@ -98,4 +112,4 @@ proto: install
 	cd layercake/moduleapi && ../../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. module.proto
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis $(NPM)/node_modules
+	rm -rf $(VENV) $(VENV_LIBVIRT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis $(NPM)/node_modules

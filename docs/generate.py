@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generator.commands import cli_page
+from docs.generator.commands import checks_page, cli_page
 from docs.generator.engine import events_page, graph_picture, variables_page
 from docs.generator.files import config_page, container_page, inventory_page
 from docs.generator.interfaces import module_api_page, modules_page, rest_page, rights_page
@@ -18,6 +18,7 @@ REFERENCE = Path(__file__).parent / "reference"
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": cli_page,
+    "checks.md": checks_page,
     "config.md": config_page,
     "inventory.md": inventory_page,
     "container.md": container_page,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman.driver import LogEntry, Sensor
+from powerman.look import Looked
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -37,4 +41,16 @@ async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
         return await bmc.ask(bmc.driver.event_log)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log)
+class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """For how many seconds BMCs may be waited for, all together."""
+
+    limit_s: Annotated[float, Meta(ge=1, le=15)] = 15.0
+
+
+@call("power.look", role=Role.OPERATOR, request=LookRequest, answer=list[Looked])
+async def look(service: PowerService, request: LookRequest) -> list[Looked]:
+    """Look at all BMCs, without changing anything: whether they answer and take the login, their clocks, what the next boot is."""
+    return await service.look(request.limit_s)
+
+
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look)

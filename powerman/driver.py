@@ -50,6 +50,19 @@ class LogEntry:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own clock, None if it has none that was
+    set. `device` is what the next boot is set to ("pxe", "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say;
+    `modes` are those that can be set, none if it does not say; `network`: whether it can be told to boot from the network."""
+
+    clock: float | None
+    device: str = ""
+    mode: str = ""
+    modes: tuple[str, ...] = ()
+    network: bool = True
+
+
 class PowerDriver(Protocol):
     """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, or what
     the BMC has shown that it needs, and says no more than that the BMC took the command: whether it worked is for the caller to
@@ -89,6 +102,9 @@ class PowerDriver(Protocol):
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the event log, oldest first."""
+
+    async def look(self) -> Look:
+        """Reads its clock and what the next boot is set to; changes nothing."""
 
     async def close(self) -> None:
         """Drops connections. The driver is not used again."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from powerman.clock import Clock
-from powerman.driver import LogEntry, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 
 
 @dataclass(slots=True)
@@ -87,6 +87,11 @@ class FakeDriver:
         """One line."""
         self._called("event_log")
         return [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")]
+
+    async def look(self) -> Look:
+        """One whose clock is that of the test."""
+        self._called("look")
+        return Look(clock=self.clock.now())
 
     async def close(self) -> None:
         """Notes that it was closed."""

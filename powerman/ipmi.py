@@ -9,15 +9,17 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
-from powerman.driver import LogEntry, PowerState, Sensor, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
+from powerman.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.rmcp_session import Session, SuiteRefused, login, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
 _GET_STATUS, _CONTROL, _SET_BOOT, _GET_BOOT = 0x01, 0x02, 0x08, 0x09
+_STORAGE, _GET_SEL_TIME = 0x0A, 0x48
 
 # Chassis Control (section 28.3)
 _OFF, _ON, _CYCLE, _RESET, _SOFT_OFF = b"\x00", b"\x01", b"\x02", b"\x03", b"\x05"
@@ -111,6 +113,20 @@ class IpmiDriver:
         """Reads the System Event Log, by pyghmi."""
         await self._alive()
         return [LogEntry(**entry) for entry in await self._pyghmi("event_log", _SLOW_FACTOR)]
+
+    async def look(self) -> Look:
+        """Reads the clock of the event log and the boot flags; a BMC need have neither."""
+        async with self._within(), self._session() as session:
+            if not session:
+                return Look(**await self._pyghmi("look"))
+            await session.command(_CHASSIS, _GET_STATUS)
+            clock = boot = b""
+            with contextlib.suppress(OperationFailed):
+                clock = await session.command(_STORAGE, _GET_SEL_TIME)
+            with contextlib.suppress(OperationFailed):
+                boot = await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")
+            device, mode = ipmi_boot(boot)
+            return Look(clock=ipmi_clock(clock), device=device, mode=mode)
 
     async def close(self) -> None:
         """Ends what is kept open."""

@@ -20,6 +20,7 @@ from pyghmi.constants import Health
 from pyghmi.ipmi import command
 
 from layercake.base.process import leave_no_core
+from powerman.look import ipmi_clock
 
 _HEALTH = {Health.Ok: "ok", Health.Warning: "warning", Health.Critical: "critical", Health.Failed: "failed"}
 
@@ -42,6 +43,19 @@ def _event_log(bmc: Any, _: str) -> list[dict[str, str]]:
              "severity": _HEALTH.get(entry.get("severity"), "unknown")} for entry in bmc.get_event_log()]
 
 
+def _look(bmc: Any, _: str) -> dict[str, Any]:
+    """As `driver.Look`."""
+    try:
+        clock = ipmi_clock(bytes(bmc.xraw_command(netfn=0x0A, command=0x48)["data"]))  # Get SEL Time
+    except exceptions.IpmiException:
+        clock = None
+    boot = bmc.get_bootdev()
+    device = str(boot.get("bootdev") or "")
+    known = {"network": "pxe", "hd": "disk", "safe": "disk", "optical": "cd", "default": ""}
+    return {"clock": clock, "device": known.get(device, device),
+            "mode": ("uefi" if boot.get("uefimode") else "bios") if known.get(device, device) else ""}
+
+
 def _power(state: str) -> Callable[[Any, str], None]:
     def ask(bmc: Any, _: str) -> None:
         bmc.set_power(state, wait=False)    # the caller reads the state back
@@ -56,6 +70,7 @@ OPERATIONS: dict[str, Callable[[Any, str], Any]] = {
     "state": lambda bmc, _: bmc.get_power()["powerstate"],
     "on": _power("on"), "off": _power("off"), "soft": _power("shutdown"), "reset": _power("reset"),
     "boot_network": _boot_network, "sensors": _sensors, "event_log": _event_log,
+    "look": _look,
 }
 
 

@@ -18,8 +18,9 @@ import aiohttp
 
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from powerman.driver import LogEntry, PowerState, Sensor, login_refused, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
+from powerman.look import link_of, present, redfish_boot, redfish_clock
 from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
@@ -122,6 +123,21 @@ class RedfishDriver:
     async def event_log(self) -> list[LogEntry]:
         """Reads the system's log, by sushy's connection."""
         return await self._by_sushy(SushyClient.event_log)
+
+    async def look(self) -> Look:
+        """Reads the boot override of the system and the clock of its manager. Not by sushy, whose threads would take minutes for a
+        thousand BMCs that are asked at once."""
+        await present(self._spec)
+        path = self._targets.system if self._targets else self._spec.system or ""
+        if not path:
+            path = link_of(await self._request("GET", f"{_ROOT}Systems"), "Members")
+        if not path:
+            raise Unsupported(f"cannot look at the BMC at {self._spec.where}: it names no system")
+        system = await self._request("GET", path)
+        manager = link_of(system.get("Links"), "ManagedBy") or link_of(await self._request("GET", f"{_ROOT}Managers"), "Members")
+        clock = redfish_clock(await self._request("GET", manager)) if manager else None
+        device, mode, modes, network = redfish_boot(system)
+        return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def close(self) -> None:
         """Drops sushy's connection; ours belong to the shared client."""

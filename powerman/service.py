@@ -19,6 +19,7 @@ from powerman.bmc import Lanes, ManagedBmc
 from powerman.clock import Clock, SteadyClock
 from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.ipmi import IpmiDriver
+from powerman.look import Looked, look_at_all
 from powerman.module import MODULE
 from powerman.mutations import ASKED, MUTATIONS, Attempt, power_discover, slowness
 from powerman.pyghmi_pool import PyghmiPool
@@ -208,6 +209,12 @@ class PowerService(Service):
             await bmc.read()
         self._tell(bmc, "read on request", always=tell)
         return bmc.status()
+
+    async def look(self, limit_s: float) -> list[Looked]:
+        """Looks at all BMCs within so many seconds, and names the nodes that have none."""
+        without = [Looked(node=name, name=name, where="", result="no-bmc", why=node.problem.message if node.problem else "")
+                   for name, node in self._nodes.items() if node.bmc is None]
+        return without + await look_at_all({name: node.bmc for name, node in self._nodes.items() if node.bmc is not None}, limit_s)
 
     def _bmc(self, node: str) -> ManagedBmc:
         known = self._nodes.get(node)

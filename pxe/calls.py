@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
+from pxe.state import Fetchable
 
 if TYPE_CHECKING:
     from pxe.service import PxeService
@@ -22,4 +26,16 @@ async def stats(service: PxeService, request: NoRequest) -> dict[str, int]:
     return service.stats()
 
 
-CALLS: tuple[Call, ...] = (steps, stats)
+class VisitRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """For how many seconds the head itself may fetch."""
+
+    seconds: Annotated[float, Meta(gt=0, le=60)] = 30.0
+
+
+@call("boot.visit", role=Role.OPERATOR, request=VisitRequest, answer=Fetchable)
+async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
+    """Let the head itself fetch boot files for a short time, as `layercake check` does, and say which there are."""
+    return service.visit(request.seconds)
+
+
+CALLS: tuple[Call, ...] = (steps, stats, visit)

@@ -105,6 +105,8 @@ class HttpServer:
                 path = path.parent / boot_set(chosen) / name
             except InputError:
                 raise web.HTTPNotFound(text="no such boot file\n") from None
+        if self._state.visits(request.remote or "") and path.is_file():
+            return web.FileResponse(path, chunk_size=1 << 20)
         node, window = self._booting(request)
         if name == KERNEL and (why := cards.trouble(path.parent, cards.pci_id(request.query.get("card", "")))):
             window.doubt = why

@@ -129,6 +129,10 @@ class Nodes:
             if (owner := self._by_mac.get(mac)) is not None and owner.id == node:
                 del self._by_mac[mac]
 
+    def all(self) -> list[Node]:
+        """Every node."""
+        return list(self._by_id.values())
+
     def by_id(self, node: str) -> Node | None:
         """The node with this id."""
         return self._by_id.get(node)

@@ -26,7 +26,7 @@ from pxe.paths.order import INITRD, KERNEL, order
 from pxe.ra import Advertiser
 from pxe.settings import BootSettings, Settings
 from pxe.shelf import Shelf
-from pxe.state import BootState
+from pxe.state import BootState, Fetchable
 from pxe.tftp_server import TftpServer
 from pxe.windows import Window, Windows
 
@@ -134,6 +134,22 @@ class PxeService(Service):
     def stats(self) -> dict[str, int]:
         """The counters."""
         return {"nodes": len(self._nodes), **dict(sorted(self._running().recorder.counters.items()))}
+
+    def visit(self, seconds: float) -> Fetchable:
+        """Lets the head itself fetch for so long; what there is to fetch for the nodes that it has."""
+        state = self._running()
+        conf, files, missing = state.settings, dict[str, str](), dict[str, str]()
+        for node in self._nodes.all():
+            for name in (KERNEL, INITRD):
+                path = conf.boot_dir / node.boot_set / name
+                if path.is_file():
+                    files[f"{node.boot_set}/{name}".lstrip("/")] = str(path)
+                else:
+                    missing[node.name] = f"{path} is not there"
+        state.visit.until = self._clock() + seconds
+        programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
+        return Fetchable(address=conf.address, tftp_port=conf.tftp_port, base=conf.http_base, programs=programs, files=files,
+                         missing=missing)
 
     def _running(self) -> BootState:
         if self._state is None:

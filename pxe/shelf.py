@@ -31,6 +31,8 @@ class Shelf:
 
     def may_fetch(self, ip: str) -> str:
         """Why this client gets nothing now, or ""."""
+        if self._state.visits(ip):
+            return ""
         try:
             self._state.booting(ip)
         except Refused as refusal:
@@ -42,6 +44,8 @@ class Shelf:
         kind, _, rest = name.partition("/")
         if kind == "node" and rest.endswith(".cfg"):
             return self._configuration(ip, rest.removesuffix(".cfg"))
+        if self._state.visits(ip):
+            return None
         node, _ = self._state.booting(ip)
         chosen, _, file = rest.rpartition("/")
         if kind != "boot" or chosen != node.boot_set or file not in _STEPS:

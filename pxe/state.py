@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from layercake.kraken.errors import Refused
 from pxe import events
@@ -15,6 +15,28 @@ from pxe.windows import Step, Window, Windows
 _REFUSED_EVERY_S = 10.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetchable:
+    """What there is to fetch: by TFTP at `address` and `tftp_port` the `programs`, by HTTP below `base` the `files`, {name: where
+    it is on the head}. `missing`: {node: why it could not boot}."""
+
+    address: str
+    tftp_port: int
+    base: str
+    programs: dict[str, str]
+    files: dict[str, str]
+    missing: dict[str, str]
+
+
+@dataclass(slots=True)
+class Visit:
+    """A short time in which the head itself may fetch boot programs, kernels and minOS, to see that it can be done; never a boot
+    script, which has a token. The kernel takes no packet from the wire that comes from an address of its own machine, so nobody
+    else can use it. `until` is on the service's clock."""
+
+    until: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class BootState:
     """One service instance's state. `clock` is monotonic, in seconds."""
@@ -24,6 +46,11 @@ class BootState:
     windows: Windows
     recorder: Recorder
     clock: Callable[[], float]
+    visit: Visit = field(default_factory=Visit)
+
+    def visits(self, ip: str) -> bool:
+        """Whether it is the head itself that asks, during a visit."""
+        return ip == self.settings.address and self.clock() < self.visit.until
 
     def booting(self, ip: str) -> tuple[Node, Window]:
         """The node whose reserved address this is, and its open window. Raises Refused for everyone else.

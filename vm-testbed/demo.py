@@ -1,7 +1,8 @@
 """`make demo`: a virtual rack from power-off to running images, a roll to a second image, and away again.
 
 Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep` leaves it up to play with.
-With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph, which the machines read them from as they need them.
+With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph, which the machines read them from as they need them. With
+`--rack libvirt` (`make demo RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ LIMIT_S = 600.0
 class Demo:
     """One run of the demo; `say` prints what happens and when."""
 
-    def __init__(self, directory: Path, store: str = "file") -> None:
+    def __init__(self, directory: Path, store: str = "file", rack: str = "qemu") -> None:
         self.directory = directory
         self.store = store
         self.ceph: CephRun | None = None
         self.started = time.monotonic()
-        self.rack = Rack(directory / "rack", NODES)
+        self.rack = Rack(directory / "rack", NODES, libvirt=rack == "libvirt")
         self.head = HeadRun(self.rack, directory / "head")
 
     def say(self, text: str) -> None:
@@ -140,9 +141,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the rack up until interrupted")
     parser.add_argument("--store", choices=("file", "rbd"), default="file", help="where the images are")
+    parser.add_argument("--rack", choices=("qemu", "libvirt"), default="qemu",
+                        help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with virtualbmc")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="layercake-demo-"))
-    demo = Demo(directory, options.store)
+    demo = Demo(directory, options.store, options.rack)
     try:
         demo.run()
         if options.keep:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from docs.generator.markdown import code, page, plain, table
+from layercake.check.table import CHECKS
 from layercake.cli.main import cli
 
 _INTRO = """\
@@ -16,6 +17,20 @@ Exit status: 0 done; 1 failed, or not converged; 2 bad input; 3 the head cannot 
 
 Every command says the same with `--help`. With `--json` it prints one JSON document.
 """
+
+
+_CHECKS = """\
+What `layercake check` looks at, in the order in which it tells. Each has a name that stays, for `--only` and for programs.
+[Check before the first boot](../howto/check-before-the-first-boot.md) says how to use it.
+
+With `--json` it is one document: `checks` is a list of `name`, `severity` (`ok`, `warning` or `error`), `text`, `hint` and `nodes`
+(a range, or empty); a check may say several things. `errors` and `warnings` are their numbers; `head` says whether a head runs.
+"""
+
+
+def checks_page() -> str:
+    """Every check of `layercake check`."""
+    return page("Checks", _CHECKS, table(("Name", "Looks at"), [(code(check.name), plain(check.doc)) for check in CHECKS]))
 
 
 def cli_page() -> str:

@@ -24,7 +24,8 @@ COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
     "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
     "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "profile": "boots",
-    "boot-media": "boots", "authority": "head", "backup": "head", "restore": "head", "token": "tokens", "audit": "audit",
+    "boot-media": "boots", "authority": "head", "check": "check", "backup": "head", "restore": "head", "token": "tokens",
+    "audit": "audit",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 
@@ -36,7 +37,7 @@ Environment:
   LAYERCAKE_TOKEN_FILE  a file with the token for it
   LAYERCAKE_CA          the head's CA certificate, to check it by
   LAYERCAKE_CERT        a certificate with its key, for a token that needs one
-  LAYERCAKE_DATA        the head's data directory, for init, serve, backup and restore; /var/lib/layercake if not set
+  LAYERCAKE_DATA        the head's data directory, for init, serve, check, backup and restore; /var/lib/layercake if not set
   LAYERCAKE_PASSPHRASE  what backups are encrypted with, if no --passphrase-file is given
 
 \b

@@ -19,7 +19,8 @@ STOREYS = ("layercake/head/operations", "layercake/head/views", "layercake/api",
 NOUNS = {"inventory", "nodes", "power", "images", "boots", "rolls", "events", "graph", "head", "calls", "guard", "tokens", "audit"}
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
     "layercake/head/operations": set(), "layercake/head/views": {"explain"},
-    "layercake/api": {"auth", "gate", "openapi", "route", "server", "table"}, "layercake/cli": {"main", "images_build", "new"},
+    "layercake/api": {"auth", "gate", "openapi", "route", "server", "table"},
+    "layercake/cli": {"main", "images_build", "new", "check"},
 }
 
 

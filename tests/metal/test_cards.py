@@ -23,7 +23,7 @@ from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
-BOOT_S = 400.0
+BOOT_S = 900.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 2}}
 
 

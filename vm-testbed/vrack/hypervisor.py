@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from vrack import netns
+from vrack.libvirt_room import LibvirtRoom
 from vrack.metal import Machine, end, spawn
 
-READY_LIMIT_S = 30.0
+READY_LIMIT_S, LIBVIRT_READY_LIMIT_S = 30.0, 120.0
 
 # RMCP class IPMI, session-less, Get Channel Authentication Capabilities for this channel, administrator (IPMI 2.0, table 22-15).
 _IPMI_PROBE = bytes.fromhex("0600ff07000000000000000000092018c88100388e04b5")
@@ -50,11 +51,11 @@ class Hypervisor:
         self.bmcs = bmcs
         self._running: dict[str, Any] = {}
 
-    def start(self) -> None:
+    def start(self, limit_s: float = READY_LIMIT_S) -> None:
         """Starts the BMCs and waits until each answers. Raises RuntimeError naming the first that does not."""
         for bmc in self.bmcs:
             self._running[bmc.node] = spawn(bmc.argv, bmc.log)
-        limit = time.monotonic() + READY_LIMIT_S
+        limit = time.monotonic() + limit_s
         for bmc in self.bmcs:
             while not (_ipmi_answers if bmc.kind == "ipmi" else _tcp_answers)(bmc.address, bmc.port):
                 if self._running[bmc.node].poll() is not None or time.monotonic() > limit:
@@ -131,8 +132,12 @@ def main(path: Path) -> int:
     machines = [Machine(m["name"], m["argv"], Path(m["directory"])) for m in rack["machines"]]
     bmcs = [BmcProcess(b["node"], b["kind"], b["argv"], b["address"], b["port"], Path(b["log"])) for b in rack["bmcs"]]
     hypervisor = Hypervisor(machines, bmcs)
+    libvirt = rack.get("libvirt")
+    room = LibvirtRoom(Path(libvirt["directory"]), rack["accel"], libvirt["domains"]) if libvirt else None
     try:
-        hypervisor.start()
+        if room is not None:
+            room.start()
+        hypervisor.start(LIBVIRT_READY_LIMIT_S if room else READY_LIMIT_S)
         asyncio.run(_serve(hypervisor, rack["socket"], sys.stdin.fileno()))
     except RuntimeError as error:
         sys.stdout.write(json.dumps({"ready": False, "error": str(error)}) + "\n")
@@ -140,6 +145,8 @@ def main(path: Path) -> int:
         return 1
     finally:
         hypervisor.stop()
+        if room is not None:
+            room.stop()
         Path(rack["socket"]).unlink(missing_ok=True)
         netns.destroy(rack["namespace"], spare=(os.getpid(),))
     return 0

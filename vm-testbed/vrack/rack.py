@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from vrack import inventory as yaml_inventory
-from vrack import netns, qemu
+from vrack import libvirt_room, netns, qemu
 from vrack.client import ask
 from vrack.ipmi_bmc import write_config
 from vrack.metal import wait_until_gone
@@ -26,7 +26,7 @@ from vrack.secrets import RackSecrets, make_secrets
 from vrack.spec import IPMI_PORT, REDFISH_PORT, BmcKind, VmSpec, place_all, standard_nodes
 
 _HERE = Path(__file__).resolve().parent
-_UP_LIMIT_S = 60.0
+_UP_LIMIT_S, _LIBVIRT_LIMIT_S = 60.0, 300.0
 _DOWN_LIMIT_S = 20.0
 
 
@@ -42,17 +42,19 @@ class Rack:
 
     `nodes` is a list of machines or a count of the usual mix. Everything that it writes is under `directory`: nN/console.log is the
     console of node N over all its boots. `accel` is "kvm" or "tcg", "" to find out. `command` makes a machine's command line; tests
-    of BMCs alone put something lighter than QEMU there. `with Rack(...) as rack:` brings it up and always takes it down again.
+    of BMCs alone put something lighter than QEMU there. With `libvirt` the machines are libvirt's, with BMCs of libvirt_room.py;
+    what a test does to one from outside is not there then. `with Rack(...) as rack:` brings it up and always takes it down again.
     """
 
     def __init__(self, directory: Path, nodes: Sequence[VmSpec] | int, name_suffix: str = "", *, accel: str = "",
-                 command: Command = qemu.command_line) -> None:
+                 command: Command = qemu.command_line, libvirt: bool = False) -> None:
         self.directory = directory.resolve()
         self.nodes = place_all(standard_nodes(nodes) if isinstance(nodes, int) else nodes)
         self.namespace = f"lc-{secrets.token_hex(3)}{'-' + name_suffix if name_suffix else ''}"
         self.secrets: RackSecrets | None = None
         self._accel = accel
         self._command = command
+        self._libvirt = self.directory / "libvirt" if libvirt else None
         self._socket = f"/run/{self.namespace}.sock"    # not under `directory`: a Unix socket's path is at most 107 bytes
         self._hypervisor: subprocess.Popen[str] | None = None
         self._commands: list[subprocess.Popen[Any]] = []
@@ -69,7 +71,7 @@ class Rack:
         """Makes namespace, bridge, taps and BMCs; returns when every BMC answers. All machines are off. Raises RackError."""
         if os.geteuid() != 0:
             raise RackError("cannot bring up a rack: it needs root for its network namespace")
-        missing = qemu.missing_tools(self.nodes)
+        missing = {**qemu.missing_tools(self.nodes), **(libvirt_room.missing_tools() if self._libvirt else {})}
         if missing:
             packages = " ".join(sorted(set(missing.values())))
             raise RackError(f"cannot bring up a rack: {', '.join(missing)} missing; install {packages}")
@@ -86,24 +88,34 @@ class Rack:
             raise
 
     def _write_files(self) -> Path:
-        machines, bmcs = [], []
+        machines, bmcs, domains = [], [], list[str]()
         accel = qemu.pick_accel(self._accel)
         for index, node in enumerate(self.nodes):
             home = self.node_directory(index)
             home.mkdir(exist_ok=True)
             qemu.prepare_files(node, home)
+            bmc = {"node": node.name, "kind": node.bmc.value, "address": node.bmc_address, "log": str(home / "bmc.log")}
+            if self._libvirt is not None:
+                domains.append(libvirt_room.domain(node, home, accel))
+                bmcs.append({**bmc, **self._of_libvirt(node, home, index, self._libvirt)})
+                continue
             argv = self._command(node, home, netns.tap(index), accel)
             machines.append({"name": node.name, "argv": argv, "directory": str(home)})
             make = self._ipmi if node.bmc is BmcKind.IPMI else self._redfish
-            bmcs.append({"node": node.name, "kind": node.bmc.value, "address": node.bmc_address,
-                         "log": str(home / "bmc.log"), **make(node, home)})
+            bmcs.append({**bmc, **make(node, home)})
         path = self.directory / "rack.json"
         path.write_text(json.dumps({
             "namespace": self.namespace, "socket": self._socket, "accel": accel, "machines": machines, "bmcs": bmcs,
+            "libvirt": None if self._libvirt is None else {"directory": str(self._libvirt), "domains": domains},
             "nodes": [{k: str(getattr(v, "value", v)) for k, v in asdict(node).items()} for node in self.nodes],
         }, indent=1))
         (self.directory / "inventory.yaml").write_text(self.inventory())
         return path
+
+    def _of_libvirt(self, node: VmSpec, home: Path, index: int, libvirt: Path) -> dict[str, Any]:
+        if node.bmc is BmcKind.IPMI:
+            return {"port": IPMI_PORT, "argv": libvirt_room.ipmi(node, home, index, self._secrets, libvirt)}
+        return {"port": REDFISH_PORT, "argv": libvirt_room.redfish(node, home, self._secrets, libvirt)}
 
     def _ipmi(self, node: VmSpec, home: Path) -> dict[str, Any]:
         chassis = [sys.executable, "-IS", str(_HERE / "chassis.py"), self._socket, node.name]
@@ -130,7 +142,7 @@ class Rack:
                                                 env=environment, start_new_session=True)
         out = self._hypervisor.stdout
         assert out is not None  # noqa: S101 - it is a pipe, see above
-        ready, _, _ = select.select([out], [], [], _UP_LIMIT_S)
+        ready, _, _ = select.select([out], [], [], _LIBVIRT_LIMIT_S if self._libvirt else _UP_LIMIT_S)
         line = out.readline() if ready else ""
         answer = json.loads(line) if line else {"ready": False, "error": f"see {self.directory / 'hypervisor.log'}"}
         if not answer["ready"]:

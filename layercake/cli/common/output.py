@@ -19,18 +19,18 @@ from typing import Any
 
 from layercake.kraken.errors import InputError
 
-GREEN, _RED, YELLOW, _CYAN, _MAGENTA, BOLD, DIM = "32", "31", "33", "36", "35", "1", "2"
+GREEN, RED, YELLOW, _CYAN, _MAGENTA, BOLD, DIM = "32", "31", "33", "36", "35", "1", "2"
 _WORDS = {
     GREEN: "converged running ON SYNC ACTIVE done healthy add",
-    _RED: "blocked HANG ERROR error aborted unhealthy remove",
-    f"{BOLD};{_RED}": "quarantined FATAL failed dead",
+    RED: "blocked HANG ERROR error aborted unhealthy remove",
+    f"{BOLD};{RED}": "quarantined FATAL failed dead",
     YELLOW: "waiting held asking UNKNOWN warning paused skipped exited change",
     _CYAN: "working UPDATE rolling staging starting switching watching",
     _MAGENTA: "BUSY busy",
     DIM: "OFF debug",
 }
 STYLES = {word: code for code, words in _WORDS.items() for word in words.split()} | dict.fromkeys(
-    ("rolling back", "rolled back", "going back", "to go back"), _RED)
+    ("rolling back", "rolled back", "going back", "to go back"), RED)
 """Words that mean something, and the colour (an SGR code) that says so."""
 
 _GAP, _LEAST = "  ", 4

@@ -1,0 +1,64 @@
+"""Addresses that two machines have, asked for by ARP (RFC 826, RFC 5227)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from layercake.check.finding import Finding, check, error, ok, warning
+from layercake.check.site import Seen, Site
+from layercake.check.wire.listening import ARP, Heard, exchange, hardware_address
+
+_BROADCAST, _NOBODY, _REPLY = "ff:ff:ff:ff:ff:ff", "0.0.0.0", 2
+_MOST_S = 3.0
+
+
+def questions(own_mac: str, own: str, addresses: Iterable[str]) -> list[bytes]:
+    """Frames that ask who has the head's own address (as one who has none, so that nobody learns anything), and who has others."""
+    from scapy.layers.l2 import ARP as Arp  # here: scapy is slow to import
+    from scapy.layers.l2 import Ether
+
+    ether = Ether(src=own_mac, dst=_BROADCAST)
+    return [bytes(ether / Arp(op=1, hwsrc=own_mac, psrc=_NOBODY if wanted == own else own, pdst=wanted))
+            for wanted in (own, *addresses)]
+
+
+def owners(heard: list[Heard]) -> dict[str, set[str]]:
+    """{IPv4 address: MAC addresses that answer for it}."""
+    from scapy.layers.l2 import ARP as Arp
+    from scapy.layers.l2 import Ether
+
+    found: dict[str, set[str]] = {}
+    for one in heard:
+        packet = Ether(one.frame)
+        if Arp in packet and packet[Arp].op == _REPLY:
+            found.setdefault(str(packet[Arp].psrc), set()).add(str(packet[Arp].hwsrc).lower())
+    return found
+
+
+def judge(own: str, nodes: Iterable[Seen], found: dict[str, set[str]]) -> list[Finding]:
+    """What is wrong with who answers."""
+    said = [error(f"another machine has the head's address {own}: {', '.join(sorted(macs))}", "give one of the two another address")
+            for address, macs in found.items() if address == own]
+    awake = []
+    for node in nodes:
+        macs = found.get(node.ip, set())
+        if others := sorted(macs - set(node.macs)):
+            said.append(error(f"{node.ip} of {node.name} is used by {', '.join(others)}, which is no MAC address of the node",
+                              "correct the inventory (mac), or give the other machine another address", [node.name]))
+        elif macs and node.power == "OFF":
+            awake.append(node.name)
+    if awake:
+        said.append(warning("answer, and their BMCs say that they are off", "is each bmc.address that of the same machine?", awake))
+    return said
+
+
+@check("addresses")
+def addresses(site: Site) -> list[Finding]:
+    """Two machines with one address: ARP requests for the head's own address and those of all nodes. Nodes that answer while their
+    BMCs say that they are off."""
+    settings = site.settings
+    asked = questions(hardware_address(settings.interface), settings.address, (node.ip for node in site.nodes))
+    found = owners(exchange([settings.interface], ARP, min(site.listen_s, _MOST_S), say=asked, again_s=1.0))
+    there = sum(node.ip in found for node in site.nodes)
+    return judge(settings.address, site.nodes, found) or [
+        ok(f"nobody else has {settings.address}; of {len(site.nodes)} nodes' addresses {there} are answered for, each by its node")]

@@ -1,0 +1,132 @@
+"""Other DHCP servers on the nodes' network: who answers a machine that nobody knows."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from dataclasses import dataclass
+
+from layercake.base.text import show
+from layercake.check.finding import Finding, check, error, ok
+from layercake.check.site import Site
+from layercake.check.wire.listening import IP, Heard, exchange, udp_to
+from pxe import dhcp_packet
+from pxe.dhcp_packet import DhcpError
+
+_CLIENTS = (
+    ("a system", ()),
+    ("BIOS PXE", ((93, b"\x00\x00"), (60, b"PXEClient:Arch:00000:UNDI:002001"))),
+    ("UEFI PXE", ((93, b"\x00\x07"), (60, b"PXEClient:Arch:00007:UNDI:003016"))),
+    ("UEFI HTTP Boot", ((93, b"\x00\x10"), (60, b"HTTPClient:Arch:00016:UNDI:003001"))),
+)
+"""What is asked as: some servers answer firmware of one kind alone (RFC 4578, option 93 and 60)."""
+_WANTED = bytes((1, 3, 6, 43, 54, 60, 66, 67, 97))
+
+
+@dataclass(slots=True)
+class Server:
+    """Another server. `gives` is an address that it offered to a stranger, `boots` what it offered to boot, `relay` the agent that
+    its answers came by; "" for none."""
+
+    gives: str = ""
+    boots: str = ""
+    relay: str = ""
+
+
+def stranger() -> bytes:
+    """A MAC address that no machine has: random, locally administered, of one machine."""
+    first, *rest = secrets.token_bytes(6)
+    return bytes((first & 0xFC | 0x02, *rest))
+
+
+def discovers(port: int) -> dict[int, bytes]:
+    """{transaction id: frame} of the DHCPDISCOVERs of one stranger, who asks for a broadcast answer."""
+    from scapy.layers.dhcp import BOOTP, DHCP  # here: scapy is slow to import
+    from scapy.layers.inet import IP as Ip
+    from scapy.layers.inet import UDP
+    from scapy.layers.l2 import Ether
+
+    mac, found = stranger(), {}
+    for _, options in _CLIENTS:
+        number = secrets.randbits(32)
+        uuid = (97, b"\0" + mac + bytes(10))
+        firmware = [*options, (94, b"\x01\x03\x10"), uuid] if options else []
+        said = [("message-type", 1), (55, _WANTED), (57, b"\x05\xc0"), *firmware, "end"]
+        found[number] = bytes(Ether(src=mac.hex(":"), dst="ff:ff:ff:ff:ff:ff") / Ip(src="0.0.0.0", dst="255.255.255.255")
+                              / UDP(sport=port + 1, dport=port) / BOOTP(chaddr=mac + bytes(10), xid=number, flags=0x8000)
+                              / DHCP(options=said))
+    return found
+
+
+def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]:
+    """{(server id, MAC address): what it offers} of the offers to us. What is no DHCP is passed over."""
+    from scapy.layers.inet import IP as Ip
+    from scapy.layers.inet import UDP
+    from scapy.layers.l2 import Ether
+
+    found: dict[tuple[str, str], Server] = {}
+    for one in heard:
+        packet = Ether(one.frame)
+        if Ip not in packet or UDP not in packet:
+            continue
+        try:
+            message = dhcp_packet.parse(bytes(packet[UDP].payload))
+        except DhcpError:
+            continue
+        if message.op != dhcp_packet.REPLY or message.xid not in ours:
+            continue
+        options = message.options
+        identity = _ip(options[dhcp_packet.SERVER_ID]) if dhcp_packet.SERVER_ID in options else str(packet[Ip].src)
+        server = found.setdefault((identity, str(packet.src)), Server())
+        server.gives = _ip(message.yiaddr) or server.gives
+        server.relay = _ip(message.giaddr) or server.relay
+        name = options.get(dhcp_packet.BOOT_FILE) or message.file
+        if name:
+            host = _text(options.get(dhcp_packet.TFTP_SERVER, b"")) or _ip(message.siaddr)
+            server.boots = f"{show(_text(name))} from {show(host)}"
+        elif options.get(dhcp_packet.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
+            server.boots = server.boots or "something to boot (proxyDHCP)"
+    return found
+
+
+def _ip(address: bytes) -> str:
+    """An IPv4 address, "" for none."""
+    return "" if address == dhcp_packet.NO_ADDRESS else socket.inet_ntoa(address)
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode("ascii", "replace")
+
+
+def _words(key: tuple[str, str], server: Server) -> str:
+    offers = [f"addresses ({server.gives})"] * bool(server.gives) + [server.boots] * bool(server.boots)
+    relay = f", by the relay agent {server.relay}" if server.relay else ""
+    return f"another DHCP server, {key[0]} (MAC address {key[1]}{relay}), offers {' and '.join(offers) or 'nothing'}"
+
+
+@check("dhcp")
+def dhcp(site: Site) -> list[Finding]:
+    """Other DHCP servers on the nodes' network, proxyDHCP servers too: DHCPDISCOVERs of a machine that does not exist, as a system,
+    BIOS and UEFI firmware would send them. A server that answers known machines only is not found. The head's own server does not
+    hear them. Also another server on the head itself, on the same interface."""
+    settings = site.settings
+    port = site.of("boot").dhcp_port
+    frames = discovers(port)
+    heard = exchange([settings.interface], IP, site.listen_s, say=frames.values(), program=udp_to(port + 1))
+    found = [error(_words(key, server), "switch it off, or keep it from this network; nodes take whichever answer comes first")
+             for key, server in sorted(servers(heard, set(frames)).items())]
+    found += _on_the_head(site, port)
+    return found or [ok(f"nobody else answered in {site.listen_s:g} s on {settings.interface}")]
+
+
+def _on_the_head(site: Site, port: int) -> list[Finding]:
+    """A server of this machine: what it sends does not come in on the interface. Ours is a module's process."""
+    own = {str(s["pid"]) for s in (site.status or {}).get("services", [])}
+    found = []
+    for address, who in site.machine.listeners(port):
+        host, _, interface = address.rpartition(":")[0].partition("%")
+        ours = any(f"pid={pid}," in who for pid in own)
+        if not ours and interface in ("", site.settings.interface) and host in ("0.0.0.0", "*", "[::]", site.settings.address):
+            found.append(error(f"another DHCP server on this machine listens on {address} {who}".rstrip(),
+                               "stop it, or bind it to other interfaces"))
+    return found

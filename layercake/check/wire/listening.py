@@ -1,0 +1,87 @@
+"""Packet sockets on the nodes' network: what is sent there, and what comes back from others for a few seconds.
+
+The sockets are our own and scapy reads and writes the packets: scapy's sockets look for an interface in the network namespace in
+which it was imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+IP, ARP, LLDP = 0x0800, 0x0806, 0x88CC
+_PROMISCUOUS, _ADD_MEMBERSHIP, _SOL_PACKET = 1, 1, 263
+_SO_ATTACH_FILTER = 26
+_ETHERNET = 14
+_MOST = 100_000
+"""Frames that are kept: a flood ends the wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A frame that came in, and by which interface."""
+
+    interface: str
+    frame: bytes
+
+
+def udp_to(port: int) -> list[tuple[int, int, int, int]]:
+    """A classic BPF program for UDP over IPv4 to a port, as `tcpdump -dd` has it: the kernel keeps the rest from us."""
+    return [(0x28, 0, 0, 12), (0x15, 0, 8, IP), (0x30, 0, 0, 23), (0x15, 0, 6, 17), (0x28, 0, 0, 20), (0x45, 4, 0, 0x1FFF),
+            (0xB1, 0, 0, 14), (0x48, 0, 0, 16), (0x15, 0, 1, port), (0x06, 0, 0, 0x40000), (0x06, 0, 0, 0)]
+
+
+def _socket(interface: str, protocol: int, program: Sequence[tuple[int, int, int, int]]) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    try:
+        if program:
+            code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+            made.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(code)))
+        index = socket.if_nametoindex(interface)
+        made.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _PROMISCUOUS, 0, b""))
+        made.bind((interface, protocol))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def hardware_address(interface: str) -> str:
+    """The MAC address of an interface. Raises OSError."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as made:
+        made.bind((interface, 0))
+        return bytes(made.getsockname()[4]).hex(":")
+
+
+def exchange(interfaces: Sequence[str], protocol: int, seconds: float, *, say: Iterable[bytes] = (), again_s: float = 2.0,
+             program: Sequence[tuple[int, int, int, int]] = ()) -> list[Heard]:
+    """Sends frames on the first interface, now and every `again_s`, and returns what others sent to any of the interfaces within so
+    many seconds. Our own machine's frames are none of them. Raises OSError."""
+    frames, heard = list(say), list[Heard]()
+    sockets: dict[int, tuple[str, socket.socket]] = {}
+    try:
+        for interface in interfaces:
+            made = _socket(interface, protocol, program)
+            sockets[made.fileno()] = (interface, made)
+        first = next(iter(sockets.values()))[1]
+        until = time.monotonic() + seconds
+        due = time.monotonic() if frames else until
+        while (now := time.monotonic()) < until and len(heard) < _MOST:
+            if now >= due:
+                for frame in frames:
+                    first.send(frame)
+                due = now + again_s
+            for number in select.select(list(sockets), [], [], max(0.0, min(due, until) - now))[0]:
+                name, made = sockets[number]
+                frame, source = made.recvfrom(9216)
+                if source[2] != socket.PACKET_OUTGOING and len(frame) >= _ETHERNET:
+                    heard.append(Heard(name, frame))
+        return heard
+    finally:
+        for _, made in sockets.values():
+            made.close()

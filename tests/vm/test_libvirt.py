@@ -1,0 +1,68 @@
+"""The rack as libvirt domains: its BMCs switch them, and each boots from the network in its own firmware. And the Vagrantfile.
+
+Needs `make demo RACK=libvirt` once, which installs libvirt and its BMCs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vrack import libvirt_room
+from vrack.rack import Rack
+
+from layercake.moduleapi.service import FakeLink
+from powerman.service import PowerService
+from powerman.settings import PowerSettings
+from tests.power.test_real_bmcs import record
+from tests.support.in_netns import in_netns
+from tests.support.site import site
+
+pytestmark = [pytest.mark.vm, pytest.mark.root]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def missing() -> str:
+    """What keeps this machine from it."""
+    return ", ".join(libvirt_room.missing_tools())
+
+
+@pytest.mark.skipif(bool(missing()), reason=f"not here: {missing()}; `make demo RACK=libvirt` installs it")
+def test_bmcs_of_libvirt_switch_machines_that_boot_from_the_network(tmp_path: Path) -> None:
+    with Rack(tmp_path / "rack", 2, libvirt=True) as rack:
+        async def body() -> list[Any]:
+            service = PowerService(polls=False)
+            await service.start(FakeLink(), site(), PowerSettings())
+            try:
+                for index, node in enumerate(rack.nodes):
+                    await service.node_changed(node.name, record(rack, index))
+                found: list[Any] = []
+                for node in rack.nodes:
+                    async with service.asking(node.name) as bmc:
+                        found.append([await bmc.driver.state()])
+                        await bmc.driver.boot_network()
+                        await bmc.driver.on()
+                        found[-1].append(await bmc.driver.state())
+                return found
+            finally:
+                await service.stop()
+
+        found = in_netns(rack.namespace, body)
+        assert [[state.value for state in states] for states in found] == [["OFF", "ON"], ["OFF", "ON"]]
+        rack.wait_console(0, "iPXE", 120)
+        rack.wait_console(1, "PXE", 240)
+        assert "could not load PC BIOS" not in (rack.directory / "libvirt/libvirtd.log").read_text(errors="replace")
+
+
+@pytest.mark.skipif(shutil.which("vagrant") is None, reason="not here: the packages vagrant and vagrant-libvirt")
+@pytest.mark.parametrize("driver", ["kvm", "qemu"])
+def test_the_vagrantfile_is_valid_in_a_fresh_checkout(tmp_path: Path, driver: str) -> None:
+    shutil.copy(ROOT / "Vagrantfile", tmp_path)
+    environment = {**os.environ, "VAGRANT_HOME": str(tmp_path / "home"), "DRIVER": driver, "NODES": "3"}
+    done = subprocess.run(["vagrant", "validate"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / ".vagrant/rack").exists(), "looking makes nothing"

@@ -1,0 +1,24 @@
+#!/bin/sh
+# libvirtd.sh DIRECTORY [no-kvm]: a libvirtd in the foreground, in mounts of its own: all that it keeps is below DIRECTORY, and a libvirt
+# that this machine runs for itself is not touched. Its socket is DIRECTORY/run/libvirt-sock. It needs neither systemd nor D-Bus.
+# With "no-kvm" it does not see /dev/kvm: libvirt trusts the device's presence, and hangs where it does not work.
+set -eu
+if [ "$1" != --inside ]; then exec unshare --mount --propagation private "$0" --inside "$@"; fi
+shift
+directory=$(realpath "$1")
+for place in run/libvirt:run var/lib/libvirt:lib etc/libvirt:etc var/log/libvirt:log var/cache/libvirt:cache; do
+    mkdir -p "/${place%:*}" "$directory/${place#*:}"
+    mount --bind "$directory/${place#*:}" "/${place%:*}"
+done
+# Machines run as root, without cgroups and confinement, which a container's root may not set up.
+cat > /etc/libvirt/qemu.conf <<CONF
+namespaces = []
+security_driver = "none"
+user = "root"
+group = "root"
+cgroup_controllers = []
+remember_owner = 0
+CONF
+if [ "${2:-}" = no-kvm ] && [ -e /dev/kvm ]; then mount --bind /dev/null /dev/kvm; fi
+/usr/sbin/virtlogd --pid-file "$directory/virtlogd.pid" &
+exec tini -s -- /usr/sbin/libvirtd --pid-file "$directory/libvirtd.pid"
