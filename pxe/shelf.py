@@ -41,11 +41,11 @@ class Shelf:
 
     def own(self, ip: str, name: str) -> Content | None:
         """What only the client at this address may fetch, None if there is no such file. Raises Refused."""
+        if self._state.visits(ip):
+            return None
         kind, _, rest = name.partition("/")
         if kind == "node" and rest.endswith(".cfg"):
             return self._configuration(ip, rest.removesuffix(".cfg"))
-        if self._state.visits(ip):
-            return None
         node, _ = self._state.booting(ip)
         chosen, _, file = rest.rpartition("/")
         if kind != "boot" or chosen != node.boot_set or file not in _STEPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -24,11 +25,12 @@ def script(settings: Settings, node: Node, mac: bytes, token: str) -> str:
     return ipxe.render(order(node, mac, token, settings, NOW), settings.http_base)
 
 
-def test_grub_says_the_same_boot_in_its_own_words(node: Node, settings: Settings) -> None:
-    (settings.boot_dir / "set").mkdir(parents=True)
+def test_grub_says_the_same_boot_in_its_own_words(node: Node, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
     for name in ("vmlinuz", "minos.img", "hardware.img"):
-        (settings.boot_dir / "set" / name).touch()
-    said = order(dataclasses.replace(node, boot_set="set"), node.macs[0], TOKEN, settings, NOW)
+        (tmp_path / "set" / name).touch()
+    conf = dataclasses.replace(settings, boot_dir=tmp_path)
+    said = order(dataclasses.replace(node, boot_set="set"), node.macs[0], TOKEN, conf, NOW)
     base = "(tftp,$net_default_server)/boot/set"
     lines = [line.strip() for line in grub.render(said).splitlines()]
     assert f"if linux {base}/vmlinuz {said.command_line}; then" in lines
