@@ -51,7 +51,8 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it."""
+    """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it; `cards` its network cards as it last said
+    (layercake.head.state.store.Card as plain facts)."""
 
     name: str
     macs: tuple[str, ...]
@@ -59,6 +60,7 @@ class Seen:
     firmware: str
     bmc: str = ""
     power: str = "UNKNOWN"
+    cards: tuple[Mapping[str, Any], ...] = ()
 
 
 class Once(Generic[Found]):
@@ -131,7 +133,8 @@ def survey(data_dir: Path, api: Api | None, *, inventory: Path | None = None, li
 
 def _of_view(view: Mapping[str, Any]) -> Seen:
     return Seen(name=view["name"], macs=tuple(view["macs"]), ip=view["ip"], firmware=view["firmware"],
-                bmc=str((view.get("bmc") or {}).get("address", "")), power=view["state"].get("power", "UNKNOWN"))
+                bmc=str((view.get("bmc") or {}).get("address", "")), power=view["state"].get("power", "UNKNOWN"),
+                cards=tuple(view.get("cards") or ()))
 
 
 def _of_record(node: Node, table: Table) -> Seen:

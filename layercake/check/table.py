@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from layercake.base.text import nearest
 from layercake.check.bmcs import bmc, bmc_boot, bmc_clock
+from layercake.check.cards import cards
 from layercake.check.finding import Check, Result, error
 from layercake.check.network import interface, routing
 from layercake.check.resources import certificates, disk, limits, reason, time
@@ -22,8 +23,8 @@ from layercake.kraken.errors import InputError, LayercakeError
 log = logging.getLogger("layercake.check")
 
 CHECKS: tuple[Check, ...] = (
-    interface, addresses, dhcp, lldp, tftp, http_files, packet_filter, bmc, bmc_clock, bmc_boot, routing, time, certificates, disk,
-    limits,
+    interface, addresses, dhcp, lldp, tftp, http_files, packet_filter, bmc, bmc_clock, bmc_boot, cards, routing, time,
+    certificates, disk, limits,
 )
 """In the order in which they are told."""
 
