@@ -14,7 +14,7 @@ from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import Session, SuiteRefused, login, probe
+from powerman.rmcp_session import Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
@@ -209,7 +209,7 @@ class IpmiDriver:
         spec = self._spec
         for suite in self._suites:
             try:
-                session = await login(line, spec.where, self._pace, spec.username, spec.password, suite)
+                session = await begin(line, spec.where, self._pace, spec.username, spec.password, suite)
             except (SuiteRefused, Unreachable) as error:
                 if suite is self._suites[-1]:
                     if isinstance(error, Unreachable):

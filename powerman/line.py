@@ -54,22 +54,25 @@ class Pace:
         """Within how many seconds its answer is expected."""
         return 0.5 + 1.5 * self.slowest
 
+    def _patient(self) -> tuple[float, ...]:
+        return (self.answer_s,) * max(_SLOW_TRIES, math.ceil(sum(_FIRST_WAITS_S) / self.answer_s))
+
     def probing(self) -> tuple[float, ...]:
         """The waits after each sending of a question that costs it nothing."""
         if self.slow:
-            return (self.answer_s,) * _SLOW_TRIES
+            return self._patient()
         more = math.ceil(max(0.0, self._least_s - sum(_FIRST_WAITS_S)) / _FIRST_WAITS_S[-1])
         return (*_FIRST_WAITS_S, *(_FIRST_WAITS_S[-1],) * more)
 
     def asking(self) -> tuple[float, ...]:
         """The waits after each sending of what it has to work for: not again while it may be at it, or it begins anew."""
         if self.slow:
-            return (self.answer_s,) * _SLOW_TRIES
+            return self._patient()
         return _WAITS_S
 
     def opening(self) -> tuple[float, ...]:
         """The waits after each sending of what it may not answer because it does not know it."""
-        return (self.answer_s,) * _SLOW_TRIES if self.slow else _OPEN_WAITS_S
+        return self._patient() if self.slow else _OPEN_WAITS_S
 
     def listen(self, line: Line) -> bool:
         """Whether a line may stay open for a late answer: there are enough of them soon."""

@@ -121,14 +121,23 @@ class Handshake:
         proof = self._mac(self._key, self.bmc_random + self.console_id + self._role)
         return plain(RAKP3, bytes((tag, 0, 0, 0)) + self.bmc_id + proof)
 
+    def keys(self) -> SessionKeys:
+        """The session's keys (section 13.31, 13.32), once RAKP message 2 was taken."""
+        session_key = self._session_key
+        return SessionKeys(self.suite, self.console_id, self.bmc_id,
+                           self._mac(session_key, b"\x01" * 20), self._mac(session_key, b"\x02" * 20)[:16])
+
+    @property
+    def _session_key(self) -> bytes:
+        return self._mac(self._key, self.console_random + self.bmc_random + self._role)
+
     def take_rakp4(self, body: bytes) -> SessionKeys:
-        """Checks the BMC's last word and derives the session's keys (section 13.31, 13.32). Raises Malformed."""
-        session_key = self._mac(self._key, self.console_random + self.bmc_random + self._role)
+        """Checks the BMC's last word. Raises Malformed."""
+        session_key = self._session_key
         check = self._mac(session_key, self.console_random + self.bmc_id + self.guid)[:self.suite.code_len]
         if len(body) < 8 or body[4:8] != self.console_id or not hmac.compare_digest(check, body[8:8 + self.suite.code_len]):
             raise Malformed("RAKP message 4")
-        return SessionKeys(self.suite, self.console_id, self.bmc_id,
-                           self._mac(session_key, b"\x01" * 20), self._mac(session_key, b"\x02" * 20)[:16])
+        return self.keys()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ log = logging.getLogger("powerman")
 _MARGIN = 0.9           # of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
 _LAST_MARGIN = 0.97     # ... when a BMC answers so slowly that even giving up took too long
 _POLL_SHARE = 4.0       # between two readings are at least so many times the time that one took
+_SLOW_S = 1.0           # a BMC that takes so long for an answer is not polled while a step waits
 _ASKED_AFTER_S = 1.0
 _CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
 
@@ -59,6 +60,7 @@ class _Node:
     problem: InputError | None
     next_poll: float
     believed: str = field(default="UNKNOWN")
+    polling: asyncio.Task[None] | None = None
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -179,6 +181,9 @@ class PowerService(Service):
     async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
         """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and Unreachable."""
         bmc = self._bmc(request.node)
+        polling = self._nodes[request.node].polling
+        if polling is not None and bmc.driver.answer_s >= _SLOW_S:  # reading such a one may take a minute
+            polling.cancel()
         usual = limit_s(request.mutation, self._settings, bmc.spec.timeout_s) * _MARGIN
         until = self._clock.now() + request.timeout * _MARGIN
         async with (bmc.turn(min(usual * slowness(bmc.driver), request.timeout * _MARGIN)),
@@ -252,7 +257,8 @@ class PowerService(Service):
             if node.bmc is not None and node.next_poll <= now:
                 node.next_poll = now + self._settings.poll_s
                 if node.bmc.idle:
-                    started.append(self._spawn(self._poll(node.bmc), f"polling {name}"))
+                    node.polling = self._spawn(self._poll(node.bmc), f"polling {name}")
+                    started.append(node.polling)
         return started
 
     async def _poll_for_ever(self) -> None:

@@ -234,6 +234,39 @@ def test_each_step_prolongs_the_wait_but_not_for_ever() -> None:
         assert windows.deadline("a", 0.0, 180.0) == until
 
 
+def test_after_the_firmware_each_step_has_a_limit_of_its_own() -> None:
+    windows = Windows()
+    windows.arm("a", "token-token", 9000.0, 0.0)
+    assert windows.deadline("a", 0.0, 1200.0, 60.0, 3600.0) == 1200.0
+    for at, until in ((100.0, 160.0), (150.0, 210.0), (1500.0, 1560.0), (3590.0, 3600.0)):
+        windows.record("a", Step.DISCOVER, at, {})
+        assert windows.deadline("a", 0.0, 1200.0, 60.0, 3600.0) == until
+
+
+async def test_a_node_of_an_architecture_without_boot_sets_is_refused_in_words(service: PxeService, make_request: Ask) -> None:
+    await service.node_changed(NODE, {**RECORD, "arch": "aarch64"})
+    with pytest.raises(OperationFailed, match="cannot boot n1: no boot set for aarch64"):
+        await service.mutate(make_request("boot-arm"))
+
+
+async def test_a_machine_that_boots_from_its_disk_is_told_of(service: PxeService, make_request: Ask, link: FakeLink) -> None:
+    def asks(**options: bytes) -> dhcp.DhcpPacket:
+        mac = bytes.fromhex("525400000101")
+        found = {dhcp.MESSAGE_TYPE: b"\x01", **{getattr(dhcp, k): v for k, v in options.items()}}
+        return dhcp.DhcpPacket(dhcp.REQUEST, 7, mac + bytes(10), found)
+
+    recorder = service._running().recorder
+    service._look_for_disk_boot(asks(), recorder)
+    assert not link.events, "no boot is wanted"
+    await service.mutate(make_request("boot-arm"))
+    service._look_for_disk_boot(asks(VENDOR_CLASS=b"PXEClient:Arch:00000"), recorder)
+    assert not link.events, "that is firmware"
+    for _ in range(3):
+        service._look_for_disk_boot(asks(), recorder)
+    assert [kind for _, kind, *_ in link.events] == ["boot.from-disk"]
+    assert "has booted from its disk" in link.events[0][2]
+
+
 def test_a_window_of_the_same_token_after_its_end_is_a_new_boot() -> None:
     windows = Windows()
     windows.arm("a", "token-token", 10.0, 0.0)

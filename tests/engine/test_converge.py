@@ -253,6 +253,15 @@ def test_progress_extends_the_deadline_up_to_three_timeouts(planner: Planner) ->
     assert m.node.active.deadline == 1540.0
 
 
+def test_progress_may_bring_the_deadline_forward(planner: Planner) -> None:
+    m = up(planner, power="ON", boot="WAIT")
+    m.post(Tick())
+    m.post(Progress("boot-wait", 1050.0, sooner=True))
+    assert m.node.active is not None and m.node.active.deadline == m.node.wake == 1050.0
+    m.post(Progress("boot-wait", 9999.0, sooner=True))
+    assert m.node.active.deadline == 1540.0
+
+
 def test_hold_starts_nothing_until_it_ends(planner: Planner) -> None:
     m = up(planner)
     m.post(Held(1040.0))

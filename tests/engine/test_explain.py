@@ -57,6 +57,17 @@ def test_up_to_the_node(planner: Planner) -> None:
     assert explain(planner, m.node, m.now).summary == "image-start is up to the node since 0 s, 310 s left"
 
 
+def test_what_a_person_is_asked_for_stands_first() -> None:
+    by_hand = [dataclasses.replace(m, timeout=1e8, person="switch it on" if m.name == "power-on" else "")
+               for m in production.MUTATIONS]
+    planner = Planner(by_hand, production.VARIABLES)
+    assert planner.attended and not production.planner().attended
+    m = up(planner, power="OFF")
+    told = explain(planner, m.node, m.now + 20)
+    assert told.summary == "a person is waited for: switch it on" == told.blocked[0]
+    assert told.active is not None and told.active["deadline_s"] is None
+
+
 def test_docs_of_handlers_are_shown() -> None:
     @mutation("look", changes={"lamp": ("UNKNOWN", "ON")})
     def look() -> None:

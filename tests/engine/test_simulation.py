@@ -91,7 +91,7 @@ def events(draw: st.DrawFn, planner: Planner, node: NodeState, now: float) -> Ev
         chosen = draw(st.sampled_from(others))
         return chosen
     if kind == 10 and names:
-        return Progress(draw(st.sampled_from(names)), now + draw(st.integers(-10, 500)))
+        return Progress(draw(st.sampled_from(names)), now + draw(st.integers(-10, 500)), draw(st.booleans()))
     return Tick()
 
 

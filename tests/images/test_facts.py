@@ -10,7 +10,8 @@ import pytest
 
 from imageapi import events
 from imageapi.events import EVENTS
-from imageapi.mutations import VARIABLES
+from imageapi.module import tune
+from imageapi.mutations import MUTATIONS, VARIABLES
 from imageapi.node.imageset.plan import ATTEMPTS, NO_FAILURE, Failure
 from imageapi.settings import ImageSettings, check
 from imageapi.spec.health import CHECKS, parse_health
@@ -63,3 +64,11 @@ def test_a_store_is_opened_as_the_settings_ask(tmp_path: Path) -> None:
 def test_settings_that_do_not_go_together_are_refused(change: dict[str, str], text: str) -> None:
     with pytest.raises(Mistake, match=text):
         check(msgspec.convert({**RBD, **change}, ImageSettings))
+
+
+def test_how_long_images_may_take_is_a_setting() -> None:
+    settings = ImageSettings(start_s=900.0, stop_s=120.0)
+    tuned = {m.name: tune(m, None, settings).timeout for m in MUTATIONS}
+    assert (tuned["image-start"], tuned["image-update"], tuned["image-retry"]) == (900.0,) * 3
+    assert (tuned["image-stop"], tuned["image-drop"], tuned["image-clear"]) == (120.0,) * 3
+    assert [tune(m, None, None) for m in MUTATIONS] == list(MUTATIONS)

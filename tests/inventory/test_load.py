@@ -12,6 +12,8 @@ from layercake.base.secrets import SecretRef
 from layercake.head.inventory import Wishes
 from layercake.head.modules import standard
 from layercake.inventory.fields import _IMAGE
+from layercake.inventory.load import load as load_with
+from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node, groups_of, node_id
 from layercake.kraken.errors import InputError
 from powerman.inventory import Bmc
@@ -141,3 +143,32 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"# caf\xe9\n")
     with pytest.raises(InputError, match="byte 5 is not UTF-8"):
         load(tmp_path / "latin.yaml")
+
+
+def test_a_node_without_a_bmc_says_so_in_either_way() -> None:
+    text = """
+groups: {g: {bmc: {driver: ipmi}}}
+nodes:
+  n0: {groups: [g], mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: none}
+  n1: {groups: [g], mac: "52:54:00:00:00:02", ip: 10.0.0.2, bmc: null}
+  n2: {mac: "52:54:00:00:00:03", ip: 10.0.0.3}
+"""
+    assert [n.parts.get("powerman") for n in load(text).nodes.values()] == [None, None, None]
+
+
+def test_a_node_that_no_boot_set_is_for_is_a_mistake_where_it_stands() -> None:
+    text = """
+defaults: {firmware: uefi}
+nodes:
+  n0: {mac: "52:54:00:00:00:01", ip: 10.0.0.1}
+  c[0-7]:
+    arch: aarch64
+    mac: "52:54:00:00:01:00+"
+    ip: 10.0.1.0+
+"""
+    with pytest.raises(InventoryErrors) as caught:
+        load_with(text, "rack.yaml", parts=standard().parts, known_arches=["x86_64"])
+    (problem,) = {(p.line, p.message) for p in caught.value.problems}
+    assert problem == (6, "node c[0-7]: no boot set is for aarch64")
+    assert len(load_with(text, parts=standard().parts, known_arches=["x86_64", "aarch64"]).nodes) == 9
+    assert len(load(text).nodes) == 9

@@ -64,7 +64,7 @@ def rows() -> Iterator[Row]:
         yield Row(bay("minute-force", kind, acts_s=20.0), "cycle", force=True)
         for order in ORDERS[:2]:
             yield Row(bay(f"says-on-{order}", kind, lies="ON"), order, ("failed",))
-            yield Row(bay(f"says-off-{order}", kind, lies="OFF"), order, ("failed",) if order == "cycle" else ("done",))
+            yield Row(bay(f"says-off-{order}", kind, lies="OFF"), order, either if order == "cycle" else ("done",))
             yield Row(bay(f"deaf-says-off-{order}", kind, lies="OFF", acts_s=1e6), order, ("failed",))
         yield Row(bay("deaf-says-off-force", kind, lies="OFF", acts_s=1e6), "cycle", ("failed",), force=True)
         yield Row(bay("says-on-on", kind, lies="ON"), "on", either, starts_off=True)

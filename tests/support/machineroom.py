@@ -26,7 +26,6 @@ import bcrypt
 from vrack import chassis
 from vrack.ipmi_bmc import write_config
 
-from powerman.line import Pace, connect
 from powerman.rmcp import SUITES
 from powerman.rmcp_session import login
 from tests.support.bmc_quirks import Manner, TcpProxy, UdpProxy
@@ -257,11 +256,8 @@ class MachineRoom:
     async def _rival(self, bay: Bay) -> None:
         """Somebody else's session."""
         if bay.kind == "ipmi":
-            pace = Pace()
-            async with connect(bay.bmc_address, _PORTS["ipmi"], pace) as line:
-                session = await login(line, bay.bmc_address, pace, "admin", self.password, SUITES[3])
+            async with login(bay.bmc_address, _PORTS["ipmi"], "admin", self.password, SUITES[3]):
                 await asyncio.sleep(bay.rival_s)
-                await session.close()
         else:
             _, writer = await asyncio.open_connection(bay.bmc_address, _PORTS["redfish"])
             await asyncio.sleep(bay.rival_s)
