@@ -192,9 +192,9 @@ def test_an_upgrade_keeps_all_and_restarts_the_head(machine: CleanRoot, newer: P
     assert kept(machine) == before and nodes(machine) == ["n0", "n1"]
 
 
-def test_a_head_that_was_stopped_is_not_started_by_an_upgrade(machine: CleanRoot, newer: Path) -> None:
+def test_a_head_that_was_stopped_is_not_started_by_an_upgrade(machine: CleanRoot) -> None:
     machine.run("systemctl", "stop", "layercake")
-    machine.apt("install", "--reinstall", machine.put(newer))
+    machine.run("/var/lib/dpkg/info/layercake.postinst", "configure", "0.1.0")  # what dpkg runs last
     assert machine.limits("layercake", ["ActiveState"])["ActiveState"] == "inactive"
 
 
