@@ -46,14 +46,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The first values of the settings of these names; `guessed` names those that nobody said, for people to look at."""
+    """The first values of the settings of these names."""
 
     interface: str
     address: str
     prefix: int
     gateway: str | None
     dns: tuple[str, ...]
-    guessed: tuple[str, ...]
 
 
 # -- look
@@ -119,12 +118,10 @@ def choose(machine: Machine, given: Given, ask: Ask | None) -> Choice:
         dns = tuple(d for d in machine.dns if gateway not in (None, NONE) or any(ipaddress.IPv4Address(d) in n for n in networks))
         if not dns and ask is not None:
             dns = tuple(ask("The nodes' DNS servers, with commas between them", (), NONE).split(","))
-    guessed = tuple(name for name, said in (("interface", given.interface), ("address", given.address), ("gateway", given.gateway),
-                                            ("dns", given.dns)) if said is None)
     nearest = ours.get(address) or next(iter(ours.values()), None)
     prefix = nearest.network.prefixlen if nearest is not None else USUAL_PREFIX
     return Choice(interface, _ipv4(address, "--address"), prefix, None if gateway in (None, NONE) else _ipv4(gateway, "--gateway"),
-                  tuple(_ipv4(word.strip(), "--dns") for word in dns if word.strip() != NONE), guessed)
+                  tuple(_ipv4(word.strip(), "--dns") for word in dns if word.strip() != NONE))
 
 
 def _interface(machine: Machine, ask: Ask | None) -> str:

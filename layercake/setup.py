@@ -50,7 +50,7 @@ def initialise(
         for name in ("interface", "address", "gateway", "dns"):
             value = getattr(settings, name)
             said = ", ".join(value) if isinstance(value, list) else value
-            echo(f"  {name}: {said or 'none'}" + (" (found out)" if name in chosen.guessed and name not in wanted else ""))
+            echo(f"  {name}: {said or 'none'}")
     data_dir.chmod(0o700)
     (data_dir / "secrets").mkdir(exist_ok=True, mode=0o700)
     if not (data_dir / "pki" / "server.pem").exists():

@@ -161,8 +161,8 @@ class CleanRoot:
             process.wait()
             # Its processes are ending, and then its control groups can be removed.
             alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
-            subprocess.run([*alone, _GONE, "-", str(self._groups), self._name], stderr=subprocess.DEVNULL, timeout=START_S,
-                           check=True)
+            subprocess.run([*alone, _GONE, "-", str(self._groups), self._name], stderr=subprocess.DEVNULL, check=True,
+                           timeout=START_S)
 
     # -- what is done in it
 

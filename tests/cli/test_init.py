@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Sequence
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -20,6 +24,7 @@ LO = {"lo": (IPv4Interface("127.0.0.1/8"),)}
 ONE = Machine({**LO, "eno1": (IPv4Interface("10.1.0.1/16"),), "eno2": ()}, {"eno1": "10.1.0.254"}, ("9.9.9.9",))
 TWO = Machine({"eno1": (IPv4Interface("192.0.2.7/24"),), "eno2": (IPv4Interface("10.1.0.1/16"), IPv4Interface("10.2.0.1/16"))},
               {"eno1": "192.0.2.1"}, ("9.9.9.9", "10.1.0.53"))
+COMMAND = (sys.executable, "-m", "layercake.cli.main", "init", "--interface", "lo", "--no-boot")
 
 
 class Person:
@@ -36,7 +41,7 @@ class Person:
 def test_where_there_is_one_network_nothing_is_asked() -> None:
     person = Person()
     found = choose(ONE, Given(), person)
-    assert found == Choice("eno1", "10.1.0.1", 16, "10.1.0.254", ("9.9.9.9",), ("interface", "address", "gateway", "dns"))
+    assert found == Choice("eno1", "10.1.0.1", 16, "10.1.0.254", ("9.9.9.9",))
     assert not person.asked
 
 
@@ -72,7 +77,7 @@ def test_nobody_to_ask_is_an_error_that_names_the_option(machine: Machine, given
 
 def test_what_is_said_is_taken_and_none_is_none() -> None:
     found = choose(ONE, Given("eno2", "10.3.0.1", "none", ("none",)), None)
-    assert found == Choice("eno2", "10.3.0.1", guess.USUAL_PREFIX, None, (), ())
+    assert found == Choice("eno2", "10.3.0.1", guess.USUAL_PREFIX, None, ())
 
 
 def test_servers_that_nodes_cannot_reach_are_not_for_them() -> None:
@@ -95,7 +100,7 @@ def test_the_settings_are_written_with_all_that_was_said(tmp_path: Path) -> None
     assert (found.interface, found.address, found.prefix) == ("lo", "127.0.0.1", 8)
     assert (found.gateway, found.dns) == ("127.0.0.2", ["127.0.0.53"])
     assert found.socket == "/run/x.sock" and found.sections["boot"].tftp_port == 6969
-    assert "  address: 127.0.0.1 (found out)" in said and "  gateway: 127.0.0.2" in said
+    assert "  address: 127.0.0.1" in said and "  gateway: 127.0.0.2" in said
     before = {p: p.read_bytes() for p in data.rglob("*") if p.is_file()}
     initialise(data, interface="lo", gateway="127.0.0.2", boot=False, echo=said.append, options={"boot.tftp_port": 6969})
     initialise(data, boot=False, echo=said.append)
@@ -140,3 +145,26 @@ def test_settings_that_are_in_the_data_directory_stay_there(usual: Path) -> None
     initialise(usual, boot=False, echo=lambda text: None)
     assert not (usual / "config.yaml").is_symlink() and not (usual.parent / "etc").exists()
     assert head_settings.place(usual) == usual / "config.yaml"
+
+
+def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
+    """lo has an address, no gateway, and no servers: two questions, of which Enter answers the first."""
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        os.write(ours, b"\n127.0.0.9\n")
+        out, asked = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0, asked
+    assert "The nodes' default gateway [none]" in asked and "The nodes' DNS servers, with commas between them [none]" in asked
+    assert "  address: 127.0.0.1" in out
+    found = head_settings.load(tmp_path / "data")
+    assert (found.gateway, found.dns) == (None, ["127.0.0.9"])
+
+
+def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
+    command = [*COMMAND, "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
+    assert not done.stderr
+    assert head_settings.load(tmp_path / "data").gateway is None

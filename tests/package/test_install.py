@@ -113,7 +113,7 @@ def test_without_settings_it_does_not_start_and_says_why(machine: CleanRoot) -> 
 
 def test_init_and_start_are_enough(machine: CleanRoot) -> None:
     said = machine.run("layercake", "init", "--profile", "virtual", "--cache", KERNELS).stdout
-    assert f"interface: {INTERFACE} (found out)" in said and f"address: {ADDRESS} (found out)" in said
+    assert f"interface: {INTERFACE}" in said and f"address: {ADDRESS}" in said
     machine.run("systemctl", "start", "layercake")
     status = until("all modules run", lambda: running(machine))
     assert status["nodes"]["total"] == 0
@@ -192,9 +192,9 @@ def test_an_upgrade_keeps_all_and_restarts_the_head(machine: CleanRoot, newer: P
     assert kept(machine) == before and nodes(machine) == ["n0", "n1"]
 
 
-def test_a_head_that_was_stopped_is_not_started_by_an_upgrade(machine: CleanRoot, newer: Path) -> None:
+def test_a_head_that_was_stopped_is_not_started_by_an_upgrade(machine: CleanRoot) -> None:
     machine.run("systemctl", "stop", "layercake")
-    machine.apt("install", "--reinstall", machine.put(newer))
+    machine.run("/var/lib/dpkg/info/layercake.postinst", "configure", "0.1.0")  # what dpkg runs last
     assert machine.limits("layercake", ["ActiveState"])["ActiveState"] == "inactive"
 
 
