@@ -11,20 +11,18 @@ import yaml
 from vrack.spec import IPMI_PORT, REDFISH_PORT, USERNAME, BmcKind, VmSpec
 
 
-def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, images: Iterable[str] = (),
-              timeout_s: float = 0.0) -> str:
+def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, images: Iterable[str] = ()) -> str:
     """YAML for `layercake apply`. Passwords are references to `password_file`; `ca` is what the Redfish certificates are checked
-    against, None to check nothing. `timeout_s` is for BMCs that are slow."""
+    against, None to check nothing."""
     password = {"file": str(password_file)}
     placed = tuple(nodes)
     kinds = {node.bmc for node in placed}
     groups: dict[str, Any] = {}
-    patience = {"timeout_s": timeout_s} if timeout_s else {}
     if BmcKind.IPMI in kinds:
-        groups["ipmi"] = {"bmc": {"driver": "ipmi", "username": USERNAME, "password": dict(password), **patience}}
+        groups["ipmi"] = {"bmc": {"driver": "ipmi", "username": USERNAME, "password": dict(password)}}
     if BmcKind.REDFISH in kinds:
         groups["redfish"] = {"bmc": {"driver": "redfish", "username": USERNAME, "password": dict(password),
-                                     "verify_tls": str(ca) if ca else False, **patience}}
+                                     "verify_tls": str(ca) if ca else False}}
     entries = {}
     for node in placed:
         ipmi = node.bmc is BmcKind.IPMI

@@ -19,8 +19,6 @@ from vrack.spec import BRIDGE, IPMI_PORT, REDFISH_PORT, USERNAME, Firmware, VmSp
 
 TOOLS = Path(os.environ.get("VRACK_LIBVIRT_TOOLS", Path(__file__).resolve().parents[2] / ".venv-libvirt")) / "bin"
 """Where virtualbmc and sushy-emulator are, with the bindings of libvirt: `make demo RACK=libvirt` puts them there."""
-BMC_S = 40.0
-"""How long one of these BMCs may take for an operation: each question opens a connection to libvirt, which waits for QEMU."""
 _HERE = Path(__file__).resolve().parent
 _UP_LIMIT_S = 120.0
 _FIRST_CONTROL_PORT = 50900

@@ -189,8 +189,7 @@ class Rack:
     def inventory(self, images: Iterable[str] = (), *, verify_tls: bool = True) -> str:
         """The inventory of this rack for Layercake, as YAML; `images` are the names for defaults.images."""
         ca = self._secrets.certificate if verify_tls else None
-        patience = libvirt_room.BMC_S if self._libvirt else 0.0
-        return yaml_inventory.inventory(self.nodes, self._secrets.password_file, ca, images, patience)
+        return yaml_inventory.inventory(self.nodes, self._secrets.password_file, ca, images)
 
     def machine(self, index: int) -> dict[str, Any]:
         """The truth about a machine, behind its BMC's back: {"power", "pid", "bmc_pid", "boot", "last_boot", "starts"}."""
