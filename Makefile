@@ -63,8 +63,8 @@ $(VENV_LIBVIRT)/.done: vm-testbed/libvirt.lock vm-testbed/packages-libvirt.txt
 	@missing=$$(for p in $(LIBVIRT_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing $$missing" | tr '\n' ' '; echo; \
 	$(APT) update && $(APT) install -y --no-install-recommends $$missing >/dev/null; fi
-	@/usr/bin/python3 -m venv $(VENV_LIBVIRT)
-	@$(VENV_LIBVIRT)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r vm-testbed/libvirt.lock
+	@/usr/bin/python3 -m venv --system-site-packages $(VENV_LIBVIRT)
+	@$(VENV_LIBVIRT)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r vm-testbed/libvirt.lock
 	@touch $@
 
 demo: fetch $(if $(filter libvirt,$(RACK)),$(VENV_LIBVIRT)/.done)
@@ -102,7 +102,7 @@ lock:
 	@[ -x $(VENV)/bin/uv ] || { python3 -m venv build/lock && build/lock/bin/pip install -q uv; }
 	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(LOCK) --extra dev -o requirements-dev.lock
 	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(LOCK) -c requirements-dev.lock -o requirements.lock
-	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(subst pyproject.toml,vm-testbed/libvirt.in,$(LOCK)) -o vm-testbed/libvirt.lock
+	PATH=$$PWD/$(VENV)/bin:$$PWD/build/lock/bin:$$PATH $(subst pyproject.toml,vm-testbed/libvirt.in,$(LOCK)) --no-emit-package libvirt-python -o vm-testbed/libvirt.lock
 
 sbom: install
 	@mkdir -p build

@@ -19,6 +19,19 @@ group = "root"
 cgroup_controllers = []
 remember_owner = 0
 CONF
-if [ "${2:-}" = no-kvm ] && [ -e /dev/kvm ]; then mount --bind /dev/null /dev/kvm; fi
+if [ "${2:-}" = no-kvm ] && [ -e /dev/kvm ]; then
+    # A /dev without it. With something else in its place libvirt finds its notes about QEMU wrong, and asks QEMU anew each time.
+    devices=$(mktemp -d)
+    mount -t tmpfs dev "$devices"
+    mkdir "$devices/pts" "$devices/shm" "$devices/net"
+    for name in null zero full random urandom tty; do cp -a "/dev/$name" "$devices/"; done
+    cp -a /dev/net/tun "$devices/net/"
+    mount --bind /dev/pts "$devices/pts"
+    mount --bind /dev/shm "$devices/shm"
+    ln -s pts/ptmx "$devices/ptmx"
+    ln -s /proc/self/fd "$devices/fd"
+    mount --move "$devices" /dev
+    rmdir "$devices"
+fi
 /usr/sbin/virtlogd --pid-file "$directory/virtlogd.pid" &
 exec tini -s -- /usr/sbin/libvirtd --pid-file "$directory/libvirtd.pid"
