@@ -70,6 +70,8 @@ class NodeApi:
         self._images = images
         self._authority = authority
         self._budget = Budget(self._left_out, at_once=_MAX_EVENTS)
+        self.flood_s = 1.0
+        """Who tells too many events waits so long for each answer, and takes less of the head's time."""
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -189,7 +191,7 @@ class NodeApi:
         return web.Response(body=await asyncio.to_thread(self._boots.agent, name), content_type="application/zip")
 
     async def _events(self, request: web.Request) -> web.Response:
-        record = self._authenticate(request)
+        record, too_many = self._authenticate(request), False
         body = await _body(request)
         told = body if isinstance(body, list) else [body]
         for event in told[:_MAX_EVENTS]:
@@ -200,20 +202,23 @@ class NodeApi:
             if kind is events.NODE_EVENT:
                 text = f"{name}: {text}"
             if kind.bearing is not Bearing.STANDING:
-                self._keep(record, kind, text, str(event.get("severity", "")), event.get("data", {}))
+                too_many |= not self._keep(record, kind, text, str(event.get("severity", "")), event.get("data", {}))
             if heard(record, kind, text, event.get("data", {})):
                 self._store.mark(record)
+        if too_many:
+            await asyncio.sleep(self.flood_s)
         return _json({"taken": len(told)})
 
-    def _keep(self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]) -> None:
-        """Adds to a node's history what the node itself says, within bounds."""
+    def _keep(self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]) -> bool:
+        """Adds to a node's history what the node itself says, within bounds; whether it did."""
         key = record.node.id
         if not self._budget.take((key, key)):
             self._budget.leave_out(key)
-            return
+            return False
         if (size := len(msgspec.json.encode(data))) > _MAX_DATA:
             data = {"left out": f"{size} bytes"}
         self._store.event(record, kind, text, severity=severity, data=data)
+        return True
 
     def _left_out(self, node: str, count: int) -> None:
         record = self._store.find(node)
