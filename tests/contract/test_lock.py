@@ -50,4 +50,5 @@ def test_what_ships_is_what_was_tested() -> None:
 def test_make_installs_nothing_without_a_hash() -> None:
     installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pip install" in line and "build/lock" not in line]
     assert len(installs) == 3
+    assert {"virtualbmc", "sushy-tools"} <= locked("vm-testbed/libvirt.lock").keys()
     assert all("--require-hashes" in line or "--no-deps --no-build-isolation -e ." in line for line in installs)

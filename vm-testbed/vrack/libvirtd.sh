@@ -22,7 +22,7 @@ CONF
 if [ "${2:-}" = no-kvm ] && [ -e /dev/kvm ]; then
     # A /dev without it. With something else in its place libvirt finds its notes about QEMU wrong, and asks QEMU anew each time.
     devices=$(mktemp -d)
-    mount -t tmpfs dev "$devices"
+    mount -t tmpfs -o mode=755 dev "$devices"
     mkdir "$devices/pts" "$devices/shm" "$devices/net"
     for name in null zero full random urandom tty; do cp -a "/dev/$name" "$devices/"; done
     cp -a /dev/net/tun "$devices/net/"
