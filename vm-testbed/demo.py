@@ -81,19 +81,27 @@ class Demo:
         """To a good image, one node first; then to a bad one, which the canary keeps from the others."""
         self.say("rolling the rack to the second image, one node first")
         start = time.monotonic()
-        self.layercake("image", "roll", NAMES, "debian-2", "--canary", "1", "--timeout", "180")
+        self.layercake("image", "roll", NAMES, "debian-2", "--canary", "1", "--timeout", str(LIMIT_S))
+        self.ended("done")
         self.say(f"rolled in {time.monotonic() - start:.1f} s")
         self.layercake("node", "list")
         self.say("rolling to an image whose init ends at once: the canary is taken back by itself, the others are never touched")
         self.layercake("image", "add", "broken", str(crashing_image("broken")), "--no-systemd")
-        careful = ("--canary", "1", "--on-failure", "rollback", "--timeout", "180")
+        careful = ("--canary", "1", "--on-failure", "rollback", "--timeout", str(LIMIT_S))
         self.layercake("image", "roll", NAMES, "broken", *careful, fails=True)
+        self.ended("rolled back")
         self.layercake("roll", "status")
         self.head.wait_converged(120)
         self.layercake("node", "list")
         running = {name: [i["name"] for i in node["images"]["running"]] for name, node in self.head.nodes().items()}
         if any(images != ["debian-2"] for images in running.values()):
             raise HeadRunError(f"after the roll back the nodes run {running}")
+
+    def ended(self, state: str) -> None:
+        """The newest roll must have ended so. Raises HeadRunError."""
+        roll = self.head.api("GET", "/v1/rolls")["rolls"][0]
+        if roll["state"] != state:
+            raise HeadRunError(f"roll {roll['id']} is {roll['state']}, and not {state}: {roll['reason']}")
 
     def cluster(self) -> dict[str, Any]:
         """Brings a Ceph up inside the rack's network; the head's settings for it."""
