@@ -127,7 +127,8 @@ class CleanRoot:
         outer = ('mount -t cgroup2 cgroup2 "$1" && mkdir -p "$2" && echo $$ > "$2/cgroup.procs" && shift 2 && exec "$@"')
         with (self.directory / "boot.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self._name}", "unshare", "--mount", "--propagation", "private",
+                ["setpriv", "--pdeathsig", "KILL", "--",  # a test that is killed leaves no machine behind
+                 "nsenter", f"--net=/run/netns/{self._name}", "unshare", "--mount", "--propagation", "private",
                  "sh", "-c", outer, "-", str(self._groups), str(group), *alone, "sh", "-c", _START, str(self.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + START_S
