@@ -19,6 +19,7 @@ UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
 FIRMWARE_DIFFERS = EventKind("boot.firmware-differs", Severity.WARNING,
     "The node boots by other firmware than the inventory says.")
 FILE_MISSING = EventKind("boot.file-missing", Severity.ERROR, "A file that nodes boot from is not on the head.")
+UNDER_WAY = EventKind("boot.under-way", Severity.DEBUG, "A long transfer gets on; the text says how far it is.", Bearing.PROGRESS)
 SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING,
     "A boot script was refused: it was sent in this boot already, or asked for by another MAC address than asked by DHCP.",
     security=True)
@@ -41,7 +42,7 @@ DHCP_SEND_FAILED = EventKind("service.dhcp-send-failed", Severity.WARNING, "A DH
 RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router advertisement could not be sent.")
 
 EVENTS: tuple[EventKind, ...] = (
-    DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED, FIRMWARE_DIFFERS,
-    FILE_MISSING, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED,
-    UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
+    DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
+    FIRMWARE_DIFFERS, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN,
+    DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
 )

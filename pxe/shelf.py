@@ -82,6 +82,13 @@ class Shelf:
         if (node := self._state.nodes.by_ip(ip)) is not None and (step := _step(name)) is not None:
             self._state.began(node, step, Path(name).name)
 
+    def going(self, ip: str, name: str, sent: int, size: int) -> None:
+        """A long transfer gets on, so the boot does."""
+        if (node := self._state.nodes.by_ip(ip)) is not None:
+            self._state.windows.moves(node.id, self._state.clock())
+            text = f"{Path(name).name}: {sent / 1e6:.1f} of {size / 1e6:.1f} MB"
+            self._state.recorder.note(Note(node.id, events.UNDER_WAY, text, None, {"file": Path(name).name, "bytes": sent}))
+
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """The client has all of it."""
         if (node := self._state.nodes.by_ip(ip)) is not None and (step := _step(name)) is not None:

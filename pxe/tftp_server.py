@@ -18,6 +18,7 @@ from pxe.tftp_transfer import Phase, Transfer
 
 _DRAIN = 256
 _TICK_S = 0.25
+_TELL_S = 20.0
 _MAX_TRANSFERS = 2048
 _MAX_FROM_ONE = 8
 
@@ -34,6 +35,9 @@ class Gate(Protocol):
     def began(self, ip: str, name: str) -> None:
         """A transfer began."""
 
+    def going(self, ip: str, name: str, sent: int, size: int) -> None:
+        """A long transfer gets on: so many bytes of it are there."""
+
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """A transfer ended and the client has all of it."""
 
@@ -46,6 +50,7 @@ class _Live:
     size: int
     sock: socket.socket
     transfer: Transfer
+    told: float
 
 
 class TftpServer:
@@ -127,7 +132,7 @@ class TftpServer:
             self._counters["tftp.send-failed"] += 1
             return
         now = self._clock()
-        live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now))
+        live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now), now)
         ends = self._places.take(peer[0], live)
         if ends is not None:
             self._counters["tftp.too-many"] += 1
@@ -163,7 +168,11 @@ class TftpServer:
             except OSError:
                 self._end(live)
                 return
-            self._send(live, live.transfer.answer(op, number, self._clock()))
+            now = self._clock()
+            self._send(live, live.transfer.answer(op, number, now))
+            if now - live.told >= _TELL_S:
+                live.told = now
+                self._gate.going(live.peer[0], live.name, live.transfer.sent, live.size)
             if live.transfer.phase is not Phase.RUNNING:
                 self._end(live)
             if live.peer not in self._live or self._live[live.peer] is not live:

@@ -43,6 +43,11 @@ class Transfer:
         """Whether the client has acknowledged nothing yet."""
         return self._acked <= 0
 
+    @property
+    def sent(self) -> int:
+        """The bytes that the client has acknowledged."""
+        return min(max(0, self._acked) * self._terms.block, len(self._data))
+
     def due(self, now: float) -> bool:
         """Whether the client has been silent for so long that something must be sent again, or has taken too long in all."""
         return now - self._sent_at >= self._terms.timeout or now - self.started >= self._life

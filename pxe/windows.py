@@ -82,8 +82,9 @@ class StepSeen:
 @dataclass(slots=True)
 class Window:
     """One boot of one node. `confirmed`: the head is known to know that this window is open. `asked` are the MAC addresses that
-    were offered something by DHCP in it. `doubt` is why this boot will not do, as far as is
-    known beforehand. `over` is set when the node has joined, or when the window is `spoiled`: why."""
+    were offered something by DHCP in it. `moved` is when a transfer was last seen to get on, 0 if none was. `doubt` is why this
+    boot will not do, as far as is known beforehand. `over` is set when the node has joined, or when the window is `spoiled`:
+    why."""
 
     node: str
     token: str = field(repr=False)
@@ -96,6 +97,7 @@ class Window:
     joined: bool = False
     spoiled: str = ""
     doubt: str = ""
+    moved: float = 0.0
     over: asyncio.Event = field(default_factory=asyncio.Event)
     steps: deque[StepSeen] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
 
@@ -193,11 +195,18 @@ class Windows:
         if (window := self._windows.get(node)) is not None:
             window.steps.append(StepSeen(step, now, done, dict(data)))
 
+    def moves(self, node: str, now: float) -> None:
+        """A transfer to the node gets on."""
+        if (window := self._windows.get(node)) is not None:
+            window.moved = now
+
     def deadline(self, node: str, started: float, timeout: float, step_s: float = 0.0, most_s: float = 0.0) -> float:
         """Until when a wait that began at `started` goes on: `timeout` until the firmware is seen, then `step_s` from the last
         step, and `most_s` at most, as the engine's own deadline does. Where these are not given, each step prolongs it."""
         window = self._windows.get(node)
         done = [seen.at for seen in window.steps if seen.done] if window is not None else []
+        if window is not None and done:
+            done.append(max(done[-1], window.moved))
         if not done:
             return started + timeout
         if step_s:

@@ -24,7 +24,7 @@ from pxe.settings import Settings
 from pxe.shelf import Shelf
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
-from pxe.windows import Windows
+from pxe.windows import Step, Windows
 from tests.boot.conftest import MAC, NODE, TOKEN
 from tests.support.clock import FakeClock
 
@@ -121,3 +121,28 @@ def test_the_card_that_ipxe_is_on_is_looked_up_in_the_boot_set(tmp_path: Path) -
     assert "needs module e1000" in cards.trouble(tmp_path, "8086:100e")
     assert "no module for" in cards.trouble(tmp_path, "ffff:0001")
     assert cards.trouble(tmp_path, "8086:10d3") == cards.trouble(tmp_path, "1af4:1041") == cards.trouble(tmp_path, "") == ""
+
+
+async def test_a_slow_transfer_that_gets_on_prolongs_the_boot(shelf: Shelf, link: FakeLink, clock: FakeClock) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        probe.bind(("127.0.0.1", 0))
+        client.bind(("127.0.0.1", 0))
+        client.setblocking(False)
+        port, loop = int(probe.getsockname()[1]), asyncio.get_running_loop()
+        probe.close()
+        server = TftpServer(("127.0.0.1", port), {}, shelf, Counter(), clock)
+        server.open()
+        try:
+            await loop.sock_sendto(client, b"\0\1boot/set/vmlinuz\0octet\0", ("127.0.0.1", port))
+            for block in range(1, 6):  # one every eight seconds
+                data, source = await asyncio.wait_for(loop.sock_recvfrom(client, 600), 5)
+                assert data[:4] == b"\0\3" + block.to_bytes(2, "big")
+                clock.now += 8.0
+                await loop.sock_sendto(client, b"\0\4" + block.to_bytes(2, "big"), source)
+            await asyncio.wait_for(loop.sock_recvfrom(client, 600), 5)
+        finally:
+            server.close()
+    assert [e[2] for e in link.events if e[1] == "boot.under-way"] == ["vmlinuz: 0.0 of 0.0 MB"]
+    windows = shelf._state.windows
+    windows.record(NODE, Step.SCRIPT, 1000.0, {})
+    assert windows.deadline(NODE, 1000.0, 30.0, 60.0, 600.0) == 1024.0 + 60.0, "from the transfer's last sign of life"

@@ -15,5 +15,8 @@ class Open:
     def began(self, ip: str, name: str) -> None:
         """Nobody asks."""
 
+    def going(self, ip: str, name: str, sent: int, size: int) -> None:
+        """Nobody asks."""
+
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """Nobody asks."""
