@@ -114,6 +114,10 @@ def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], 
     signer = Signer(data_dir / "images" / "signing.key")
     made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
+    lacking = sorted({user for users in (made.about.get("firmware_missing") or {}).values() for user in users})
+    if lacking:
+        echo(f"firmware was not found for {', '.join(lacking)}: cards of these drivers may need `layercake profile build {name} "
+             "--firmware PACKAGE,..`, with packages of Debian's non-free-firmware")
     return made
 
 
