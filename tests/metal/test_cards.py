@@ -62,6 +62,8 @@ def machines(image: Path) -> tuple[VmSpec, ...]:
 
 
 DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net"}
+PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, USB stick",
+         "n4": "UEFI, Secure Boot"}
 
 
 class Site:
@@ -108,6 +110,26 @@ def test_each_card_boots_by_its_own_driver(site: Site) -> None:
         assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
         programs = [e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent")]
         assert programs == (["shimx64.efi", "grubx64.efi"] if spec.secure_boot else []), "an iPXE gets the script at once"
+
+
+def seconds(site: Site, node: str) -> dict[str, float]:
+    """When a node's steps were done, from its power-on."""
+    events = site.head.history(node)
+    start = next(float(e["at"]) for e in events if e["kind"] == "mutation.done" and e["data"]["mutation"] == "power-on")
+    kinds = ("boot.discover-seen", "boot.script-sent", "boot.initrd-sent", "node.joined")
+    return {kind: max(float(e["at"]) for e in events if e["kind"] == kind) - start for kind in kinds}
+
+
+def test_the_paths_are_a_table(site: Site) -> None:
+    """build/boot-paths.md, which docs/explanation/boot.md shows as it was measured."""
+    lines = ["| Path | Card | DHCPDISCOVER | Script | All sent | Joined |", "|---|---|---|---|---|---|"]
+    for spec in site.rack.nodes:
+        took = [round(s, 1) for s in seconds(site, spec.name).values()]
+        assert took == sorted(took) and took[0] > 0
+        lines.append(f"| {PATHS[spec.name]} | {DRIVERS[spec.name]} | {' | '.join(map(str, took))} |")
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "build/boot-paths.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
 
 
 def test_a_second_card_is_driven_and_not_booted_by(site: Site) -> None:
