@@ -44,7 +44,7 @@ async def outcomes(work: list[Any]) -> tuple[list[Any], int]:
     tasks, most = [asyncio.ensure_future(w) for w in work], 0
     while not all(t.done() for t in tasks):
         most = max(most, len(set(children()) - others))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # a look at all threads of a whole test run is work, too
     return [t.exception() or t.result() for t in tasks], most
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
+from layercake.base.notify import Notifier
 from layercake.head.hosting.host import ModuleHost, Start
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.settings import Settings, save
@@ -200,7 +201,7 @@ async def test_a_modules_process_has_no_secret_in_its_environment(tmp_path: Path
 def test_what_the_head_starts_has_no_secret_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[bytes] = []
 
-    async def served(data_dir: Path, secrets: Mapping[str, str]) -> None:
+    async def served(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier) -> None:
         child = await asyncio.create_subprocess_exec("cat", "/proc/self/environ", stdout=subprocess.PIPE)
         found.append((await child.communicate())[0])
         found.append(secrets["BMC_PASSWORD"].encode())
