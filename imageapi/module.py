@@ -10,13 +10,15 @@ from imageapi.settings import ImageSettings, check
 from layercake.kraken.mutation import Mutation
 from layercake.moduleapi.module import Goals, Module
 
+_USUAL = ImageSettings()
+_STARTS, _STOPS = ("image-start", "image-update", "image-retry"), ("image-stop", "image-drop", "image-clear")
+
 
 def tune(mutation: Mutation, part: object, settings: ImageSettings | None) -> Mutation:
     """How long a node may take for its images is a setting."""
-    site = settings or ImageSettings()
-    limit = {"image-start": site.start_s, "image-update": site.start_s, "image-retry": site.start_s,
-             "image-stop": site.stop_s, "image-drop": site.stop_s, "image-clear": site.stop_s}.get(mutation.name)
-    return mutation if limit is None else dataclasses.replace(mutation, timeout=limit)
+    site = settings or _USUAL
+    limit = site.start_s if mutation.name in _STARTS else site.stop_s if mutation.name in _STOPS else None
+    return mutation if limit in (None, mutation.timeout) else dataclasses.replace(mutation, timeout=limit)
 
 
 MODULE = Module(

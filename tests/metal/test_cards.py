@@ -147,7 +147,8 @@ def test_controllers_and_ipmi_are_there(site: Site) -> None:
 
 def test_under_secure_boot_all_that_runs_is_signed(site: Site) -> None:
     """The kernel says so: it is locked down, and takes modules with a signature that it trusts only."""
-    site.head.wait("n4 serves its API", lambda: site.head.cli("node", "exec", "n4", "--", "uname", check=False).returncode == 0, 180)
+    site.head.wait("n4 serves its API", lambda: site.head.cli("node", "exec", "n4", "--", "uname", check=False).returncode == 0,
+                   180)
     locked = "mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown; cat /proc/modules"
     said = site.says("n4", "sh", "-c", locked)
     assert "[integrity]" in said and "squashfs" in said
