@@ -89,7 +89,7 @@ class Demo:
         self.layercake("image", "add", "broken", str(crashing_image("broken")), "--no-systemd")
         careful = ("--canary", "1", "--on-failure", "rollback", "--timeout", str(LIMIT_S))
         self.layercake("image", "roll", NAMES, "broken", *careful, fails=True)
-        self.ended("rolled back")
+        self.ended("failed")
         self.layercake("roll", "status")
         self.head.wait_converged(120)
         self.layercake("node", "list")
