@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
-APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq
+APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -qq
 # The virtual rack, minOS and image builds, and the foreign clients that the tests speak to us with.
 PACKAGES := $(shell grep -hv '^\#' vm-testbed/packages.txt packages.txt)
 KEEP ?=
@@ -24,10 +24,13 @@ help:
 	@echo "make sbom           what Layercake itself is made of, as CycloneDX: build/sbom.cdx.json"
 	@echo "make docs           the documentation as a site: build/docs/index.html"
 
-$(VENV)/.apt: packages.txt vm-testbed/packages.txt
-	@missing=$$(for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+# Debian packages that are not there yet.
+apt-install = missing=$$(for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing $$missing" | tr '\n' ' '; echo; \
 	$(APT) update && $(APT) install -y --no-install-recommends $$missing >/dev/null; fi
+
+$(VENV)/.apt: packages.txt vm-testbed/packages.txt
+	@$(call apt-install,$(PACKAGES))
 	@mkdir -p $(VENV) && touch $@
 
 # Debian's own Python: the node runs the same version, and Ceph's bindings exist for no other.
@@ -60,9 +63,7 @@ deb: install
 VENV_LIBVIRT := .venv-libvirt
 LIBVIRT_PACKAGES := $(shell grep -v '^\#' vm-testbed/packages-libvirt.txt)
 $(VENV_LIBVIRT)/.done: vm-testbed/libvirt.lock vm-testbed/packages-libvirt.txt
-	@missing=$$(for p in $(LIBVIRT_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
-	if [ -n "$$missing" ]; then echo "installing $$missing" | tr '\n' ' '; echo; \
-	$(APT) update && $(APT) install -y --no-install-recommends $$missing >/dev/null; fi
+	@$(call apt-install,$(LIBVIRT_PACKAGES))
 	@/usr/bin/python3 -m venv --system-site-packages $(VENV_LIBVIRT)
 	@$(VENV_LIBVIRT)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r vm-testbed/libvirt.lock
 	@touch $@
@@ -73,7 +74,7 @@ demo: fetch $(if $(filter libvirt,$(RACK)),$(VENV_LIBVIRT)/.done)
 # Two workers, a file at a time: the tests of a file share what took long to start.
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 
-test: fetch $(VENV)/.npm
+test: fetch $(VENV)/.npm $(VENV_LIBVIRT)/.done
 	$(PY) -m pytest $(TOGETHER)
 
 test-fast: fetch $(VENV)/.npm

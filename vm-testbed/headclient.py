@@ -8,9 +8,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 class HeadRunError(Exception):
@@ -31,11 +31,32 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class HeadClient:
-    """A head by its socket. `process` is its own process while it runs, if whoever derives from this has started one."""
+    """A head by its socket. `process` is its own process while it runs, which writes to `log_file`. It serves when all its modules
+    run but those in `without`."""
 
-    def __init__(self, socket: Path) -> None:
-        self.socket = socket
+    def __init__(self, socket: Path, log_file: Path, without: Collection[str] = ()) -> None:
+        self.socket, self.log_file, self.without = socket, log_file, without
         self.process: subprocess.Popen[Any] | None = None
+
+    def serve(self, start: Callable[[IO[bytes]], subprocess.Popen[Any]], limit_s: float = 120.0) -> None:
+        """Starts its process, whose output goes to the given file; returns when it serves. Raises HeadRunError."""
+        with self.log_file.open("ab") as log:
+            self.process = start(log)
+        self.wait("the head serves", self.serving, limit_s)
+
+    def serving(self) -> bool:
+        """Whether the API answers and all services run. Raises HeadRunError when the process has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise HeadRunError(f"the head has ended:\n{self.log()[-3000:]}")
+        try:
+            services = self.api("GET", "/v1/status")["services"]
+        except (OSError, http.client.HTTPException):
+            return False
+        return all(s["state"] == "running" for s in services if s["name"] not in self.without)
+
+    def log(self) -> str:
+        """The head's own log."""
+        return self.log_file.read_text(errors="replace")
 
     def describe(self) -> str:
         """What one wants to read when something was waited for in vain."""

@@ -32,7 +32,7 @@ class HeadRun(HeadClient):
     perhaps; `profile` is the boot profile of its boot set."""
 
     def __init__(self, rack: Rack, data: Path, profile: str = "virtual") -> None:
-        super().__init__(Path("/run") / f"{rack.namespace}-api.sock")
+        super().__init__(Path("/run") / f"{rack.namespace}-api.sock", data / "head.log")
         self.rack = rack
         self.data = data
         self.code, self.profile = ROOT, profile
@@ -66,22 +66,8 @@ class HeadRun(HeadClient):
     def start(self, limit_s: float = 120.0) -> None:
         """Starts the head; returns when its API answers and its services run."""
         self._override({})
-        with (self.data / "head.log").open("ab") as log:
-            self.process = self.rack.exec(
-                [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)],
-                env=self.environment, cwd=self.code, stdout=log, stderr=log,
-            )
-        self.wait("the head serves", self.serving, limit_s)
-
-    def serving(self) -> bool:
-        """Whether the API answers and all services run."""
-        if self.process is not None and self.process.poll() is not None:
-            raise HeadRunError(f"the head has ended:\n{self.log()[-3000:]}")
-        try:
-            services = self.api("GET", "/v1/status")["services"]
-        except (OSError, http.client.HTTPException):
-            return False
-        return all(s["state"] == "running" for s in services)
+        argv = [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
+        self.serve(lambda log: self.rack.exec(argv, env=self.environment, cwd=self.code, stdout=log, stderr=log), limit_s)
 
     def stop(self) -> None:
         """Stops the head in an orderly way."""
@@ -100,10 +86,6 @@ class HeadRun(HeadClient):
         (new / sets.SIGNATURE).unlink(missing_ok=True)
         sets.sign(new, sets.name_of(new), Signer(self.data / "images" / "signing.key").sign)
         return sets.take(boot, new).name
-
-    def log(self) -> str:
-        """The head's own log."""
-        return (self.data / "head.log").read_text(errors="replace")
 
     def cli(self, *arguments: str, check: bool = True, timeout: float = 900.0) -> subprocess.CompletedProcess[str]:
         """Runs the command line as a person would."""

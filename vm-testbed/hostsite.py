@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from headclient import HeadClient, HeadRunError
+from headclient import HeadClient
 from headinit import init
 from hostnode import HeadNamespace, HostNode, ask_for_token
 
@@ -35,7 +35,7 @@ class HostSite(HeadClient):
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
                  store: ImageSettings | None = None, groups: Sequence[str] = (), modules: Mapping[str, SiteModule] | None = None,
                  python: str = sys.executable) -> None:
-        super().__init__(directory / "head/api.sock")
+        super().__init__(directory / "head/api.sock", directory / "head.log", without=(modules or {}).keys())
         self.directory = directory
         self.data = directory / "head"
         self.namespace = HeadNamespace()
@@ -86,22 +86,10 @@ class HostSite(HeadClient):
 
     def start_head(self) -> None:
         """Starts the head's process; returns when it answers."""
-        with (self.directory / "head.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.namespace.inside, self._python, str(ROOT / "vm-testbed/hosthead.py"),
-                 str(self.data), str(self.code)],
-                cwd=self.code, env={**os.environ, "PYTHONPATH": str(self.code), **self.environment},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )
-        self.wait("the head serves", self._serving, 120)
-
-    def _serving(self) -> bool:
-        if self.process is not None and self.process.poll() is not None:
-            raise HeadRunError(f"the head has ended:\n{(self.directory / 'head.log').read_text()[-3000:]}")
-        try:
-            return bool(self.api("GET", "/v1/status"))
-        except OSError:
-            return False
+        argv = [*self.namespace.inside, self._python, str(ROOT / "vm-testbed/hosthead.py"), str(self.data), str(self.code)]
+        environment = {**os.environ, "PYTHONPATH": str(self.code), **self.environment}
+        self.serve(lambda log: subprocess.Popen(
+            argv, cwd=self.code, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def start_node(self, node: HostNode) -> None:
         """Boots a node: starts its agent with a token that was not used before."""
@@ -165,4 +153,4 @@ class HostSite(HeadClient):
         except OSError as error:
             nodes, rolls, events = [f"(the head does not answer: {error})"], [], []
         logs = [f"--- {n.name}\n{n.log()[-600:]}" for n in self.nodes if (n.directory / "agent.log").exists()]
-        return "\n".join([*nodes, *rolls, *events, "--- head", (self.directory / "head.log").read_text()[-2000:], *logs])
+        return "\n".join([*nodes, *rolls, *events, "--- head", self.log()[-2000:], *logs])

@@ -55,7 +55,7 @@ class Gate:
 
     async def _recorded(self, request: web.Request, caller: Caller, body: Any, answer: Answered) -> web.StreamResponse:
         record = await self._head.audit.begin(caller, f"{request.method} {request.path}", body)
-        status, error = 0, "cut off"
+        status, error = 500, "internal error"
         try:
             response = await answer(body)
             status, error = response.status, ""
@@ -63,8 +63,8 @@ class Gate:
         except LayercakeError as failure:
             status, error = self._status(request, failure), failure.message
             raise
-        except Exception:
-            status, error = 500, "internal error"
+        except asyncio.CancelledError:
+            status, error = 0, "cut off"
             raise
         finally:
             await whole(self._end(record, status, error))

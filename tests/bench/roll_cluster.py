@@ -49,10 +49,8 @@ class Cluster(HeadRun):
 
     def start(self, limit_s: float = 30.0) -> None:
         """Starts the head that also gives tokens to nodes without firmware."""
-        with (self.data / "head.log").open("ab") as log:
-            command = [sys.executable, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)]
-            self.process = self.rack.exec(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
-        self.wait("the head serves", self.serving, limit_s)
+        command = [sys.executable, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)]
+        self.serve(lambda log: self.rack.exec(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log), limit_s)
 
     def add(self, name: str) -> None:
         """A plain image."""

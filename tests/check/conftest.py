@@ -12,18 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import yaml
-from headclient import HeadClient, HeadRunError
+from headclient import HeadClient
+from headinit import init
 from hostnode import BRIDGE
 from vrack.ipmi_bmc import write_config
 from vrack.secrets import make_secrets
-
-from layercake.head import pki
-from layercake.head import settings as head_settings
-from layercake.head.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD, MANAGEMENT = "10.99.0.1", "10.96.0.1"
@@ -52,7 +49,7 @@ class CheckSite(HeadClient):
 
     def __init__(self, directory: Path) -> None:
         tag = secrets.token_hex(3)
-        super().__init__(Path("/run") / f"lck-{tag}.sock")
+        super().__init__(Path("/run") / f"lck-{tag}.sock", directory / "head.log")
         self.directory, self.data = directory, directory / "head"
         self.head, self.bmcs, self._tag = f"lck-h{tag}", f"lck-b{tag}", tag
         self._machines: list[str] = []
@@ -121,7 +118,8 @@ class CheckSite(HeadClient):
         return self.in_head(*self._ipmitool(IPMI[node]), *words)
 
     def _make_data(self) -> None:
-        (self.data / "secrets").mkdir(parents=True, mode=0o700)
+        init(self.data, ["ip", "netns", "exec", self.head], {"socket": str(self.socket)})
+        (self.data / "secrets").mkdir(mode=0o700, exist_ok=True)
         for name, value in (("password", self._secrets.password), ("wrong", "not the password")):
             path = self.data / "secrets" / name
             path.touch(mode=0o600)
@@ -129,26 +127,16 @@ class CheckSite(HeadClient):
         (self.data / "boot").mkdir()
         for name in ("vmlinuz", "minos.img"):  # no machine loads them
             (self.data / "boot" / name).write_bytes(os.urandom(200_001))
-        pki.create(self.data / "pki", HEAD)
-        head_settings.save(self.data, Settings(interface="br0", address=HEAD, socket=str(self.socket)))
 
     def start_head(self) -> None:
         """Starts the head; returns when its modules run."""
-        with (self.directory / "head.log").open("ab") as log:
-            argv = [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
-            self.process = self.spawn(self.head, argv, log)
-        self.wait("the head serves", self._serving, 120)
+        argv = [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
+        self.serve(lambda log: self.spawn(self.head, argv, log))
 
-    def _serving(self) -> bool:
-        if self.process is not None and self.process.poll() is not None:
-            raise HeadRunError(f"the head has ended:\n{(self.directory / 'head.log').read_text()[-3000:]}")
-        try:
-            return all(s["state"] == "running" for s in self.api("GET", "/v1/status")["services"])
-        except OSError:
-            return False
+    def __enter__(self) -> Self:
+        return self
 
-    def down(self) -> None:
-        """Ends all of it."""
+    def __exit__(self, *found: object) -> None:
         for child in reversed(self._children):
             child.send_signal(signal.SIGCONT)
             child.terminate()
@@ -235,38 +223,29 @@ class CheckSite(HeadClient):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckSite]:
     """A site that is as it has to be, whose head runs and has its nodes."""
-    made = CheckSite(tmp_path_factory.mktemp("check"))
-    try:
+    with CheckSite(tmp_path_factory.mktemp("check")) as made:
         made.up()
         made.start_head()
         made.apply()
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture
 def site_off(tmp_path: Path) -> Iterator[CheckSite]:
     """A site whose head does not run and has no boot set."""
-    made = CheckSite(tmp_path)
-    try:
+    with CheckSite(tmp_path) as made:
         made.up()
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture
 def site_bad(tmp_path: Path) -> Iterator[CheckSite]:
     """One with four nodes: the password of n1 is wrong, n2 boots by the other firmware, and n3 has no BMC at its address."""
-    made = CheckSite(tmp_path)
-    try:
+    with CheckSite(tmp_path) as made:
         made.up(mode="Legacy")
         made.start_head()
         made.apply({"n1": {"password": {"file": str(made.data / "secrets/wrong")}}}, more=True)
         yield made
-    finally:
-        made.down()
 
 
 def wait_for(what: Callable[[], bool], limit_s: float = 30.0) -> None:

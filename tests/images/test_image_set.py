@@ -22,16 +22,6 @@ from tests.support.namespace import run_as_agent
 pytestmark = pytest.mark.root
 
 @pytest.fixture(scope="session")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("images") / "one.squashfs", "one")
-
-
-@pytest.fixture(scope="session")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("images") / "two.squashfs", "two")
-
-
-@pytest.fixture(scope="session")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its init says why and ends at once."""
     script = "#!/bin/sh\necho 'cannot find the frobnicator'\nexit 3\n"

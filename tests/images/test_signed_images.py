@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from smallimages import build_plain_image
 
 from imageapi.node.container.process import alive
 from imageapi.node.imageset.layers import Layers, NotSigned
@@ -24,16 +23,6 @@ from layercake.kraken.errors import OperationFailed
 from tests.images.test_cluster_images import ATTACH, VERITY
 from tests.support.images import Node, open_file, spec_of
 from tests.support.namespace import run_as_agent
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "one.squashfs", "one")
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "two.squashfs", "two")
 
 
 def raw(key: Ed25519PrivateKey) -> bytes:

@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 
 import aiohttp
 import pytest
-from smallimages import build_plain_image
 
 from imageapi.node.attach import fetch as attach
 from imageapi.node.interrupt import Interrupted
@@ -29,16 +28,6 @@ from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refus
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from layercake.node.wiring import open_url
 from tests.support.site import site
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "one.squashfs", "one")
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "two.squashfs", "two")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class PowerSite(HeadClient):
     """A head, and a room of machines that it has brought up, or keeps off: those named in `off`."""
 
     def __init__(self, directory: Path, bays: Sequence[Bay], off: Sequence[str] = ()) -> None:
-        super().__init__(directory / "head/api.sock")
+        super().__init__(directory / "head/api.sock", directory / "head.log")
         self.data, self.directory, self._off = directory / "head", directory, frozenset(off)
         self.namespace = HeadNamespace()
         self.room = MachineRoom(self.namespace.name, directory / "room", bays, self.namespace.address, self.data / "pki/ca.pem")
@@ -89,20 +89,9 @@ class PowerSite(HeadClient):
 
     def start_head(self) -> None:
         """Starts the head's process; returns when it and its modules are ready."""
-        with (self.directory / "head.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.namespace.inside, sys.executable, "-m", "layercake.cli.main", "serve",
-                 "--data-dir", str(self.data)],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.wait("the head serves", self._serving, 120)
-
-    def _serving(self) -> bool:
-        if self.process is not None and self.process.poll() is not None:
-            raise HeadRunError(f"the head has ended:\n{(self.directory / 'head.log').read_text()[-3000:]}")
-        try:
-            return all(s["state"] == "running" for s in self.api("GET", "/v1/status")["services"])
-        except OSError:
-            return False
+        argv = [*self.namespace.inside, sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.serve(lambda log: subprocess.Popen(argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def kill_head(self) -> None:
         """kill -9."""
@@ -133,7 +122,7 @@ class PowerSite(HeadClient):
         except OSError as error:
             texts = [f"(the head does not answer: {error})"]
         crashes = [p.read_text() for p in (self.directory / "room").glob("*.crash")]
-        return "\n".join([*texts, *crashes, (self.directory / "head.log").read_text()[-2000:]])
+        return "\n".join([*texts, *crashes, self.log()[-2000:]])
 
     def order(self, order: Order, names: Sequence[str], *, force: bool = False) -> str:
         """Orders it of these nodes; why it was refused, "" if it was accepted."""

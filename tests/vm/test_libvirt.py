@@ -1,7 +1,4 @@
-"""The rack as libvirt domains: its BMCs switch them, and each boots from the network in its own firmware. And the Vagrantfile.
-
-Needs `make demo RACK=libvirt` once, which installs libvirt and its BMCs.
-"""
+"""The rack as libvirt domains: its BMCs switch them, and each boots from the network in its own firmware. And the Vagrantfile."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vrack import libvirt_room
 from vrack.rack import Rack
 
 from layercake.moduleapi.service import FakeLink
@@ -26,12 +22,6 @@ pytestmark = [pytest.mark.vm, pytest.mark.root]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def missing() -> str:
-    """What keeps this machine from it."""
-    return ", ".join(libvirt_room.missing_tools())
-
-
-@pytest.mark.skipif(bool(missing()), reason=f"not here: {missing()}; `make demo RACK=libvirt` installs it")
 def test_bmcs_of_libvirt_switch_machines_that_boot_from_the_network(tmp_path: Path) -> None:
     with Rack(tmp_path / "rack", 2, libvirt=True) as rack:
         async def body() -> list[Any]:
@@ -58,7 +48,6 @@ def test_bmcs_of_libvirt_switch_machines_that_boot_from_the_network(tmp_path: Pa
         assert "could not load PC BIOS" not in (rack.directory / "libvirt/libvirtd.log").read_text(errors="replace")
 
 
-@pytest.mark.skipif(shutil.which("vagrant") is None, reason="not here: the packages vagrant and vagrant-libvirt")
 @pytest.mark.parametrize("driver", ["kvm", "qemu"])
 def test_the_vagrantfile_is_valid_in_a_fresh_checkout(tmp_path: Path, driver: str) -> None:
     shutil.copy(ROOT / "Vagrantfile", tmp_path)
