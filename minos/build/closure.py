@@ -1,7 +1,8 @@
 """Run by the shipped interpreter itself (`python -sSB closure.py list|compile ...`): what a node imports, compiled.
 
 Nothing is listed by hand, so nothing is forgotten: `list` imports the entry points, and what is in sys.modules then is
-what ships. `compile` runs in a fresh process, because what the first one has imported would show in its output.
+what ships; minos/lean stands in for modules of the standard library. `compile` runs in a fresh process, because what the
+first one has imported would show in its output.
 
 Compiled code is -OO (no docstrings, no asserts) with an unchecked hash, so that no source and no timestamp is looked
 for. The parent sets PYTHONHASHSEED: the order inside a frozenset constant depends on it.
@@ -16,7 +17,7 @@ def imported(root: str, entries: list[str]) -> list[tuple[str, str, bool]]:
     """(module, file, whether it is a package) of all that the entry points import, except what is inside the interpreter."""
     import importlib
 
-    sys.path.insert(0, root)
+    sys.path[:0] = [f"{root}/minos/lean", root]
     for entry in entries:
         importlib.import_module(entry)
     found = []
