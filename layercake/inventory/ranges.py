@@ -103,6 +103,8 @@ def _check(text: str) -> None:
     if not _ALLOWED.fullmatch(text):
         odd = next(c for c in text if not _ALLOWED.fullmatch(c))
         raise BadRange(text, f"{show(odd)} may not stand in it", hint=SYNTAX)
+    if re.search(r"[\[\]]", _BRACKET.sub("", text)):  # else what is counted here is not what ClusterShell reads
+        raise BadRange(text, "each [ needs its ], and none stands inside another", hint=SYNTAX)
     total = 0
     for part in re.split(r"[,!&^](?![^\[]*\])", text):
         size = 1

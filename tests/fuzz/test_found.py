@@ -27,6 +27,8 @@ CONTAINER = {"name": "one", "digest": "", "state": "", "health": "", "pid": 7, "
 FOUND: dict[str, tuple[str, bytes]] = {
     "a span that the parser of ranges asserts not to be": ("ranges", b"n[1-60000]99999"),
     "digits before a bracket, which made 600 million names": ("ranges", b"n-1.6553[0-65535]"),
+    "brackets within brackets, which were counted as 2500 names": (
+        "ranges", b"n[0-9999-1999n[0-3,7]999-1999n[0-3,7]999-1999n[0-3,7]999-1999n[0-3,7]999-1999n[0-3,7]"),
     "an image that is no mapping": ("image-spec", b'{"images": [true]}'),
     "a container that is a number": ("image-spec", changed({}, images=[{**IMAGE, "container": 3}])),
     "namespaces that are a number, with a host name": ("image-spec", b'{"container": {"namespaces": 7, "hostname": "a"}}'),
