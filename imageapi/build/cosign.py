@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -47,6 +47,8 @@ def read_key(path: Path) -> Key:
     except ValueError:
         raise InputError(f"cannot use the cosign key {path}: it is no public key in PEM",
                          hint="cosign.pub, not cosign.key") from None
+    except UnsupportedAlgorithm as error:
+        raise InputError(f"cannot use the cosign key {path}: {error}") from None
     if not isinstance(key, Key):
         raise InputError(f"cannot use the cosign key {path}: it is neither ECDSA, nor Ed25519, nor RSA")
     return key

@@ -23,6 +23,12 @@ from tests.build.conftest import Build, busybox_tree
 
 pytestmark = pytest.mark.root
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
+ODD = """-----BEGIN PUBLIC KEY-----
+MD4wEAYHKoZIzj0CAQYFK4EEAAkDKgAE6sntAhdT9yQ6oYL8rNtdVpbEUaIqThCU
+i/V3oMQwSOQqEprnUcFoIw==
+-----END PUBLIC KEY-----
+"""
+"""Of secp160k1, which cryptography does not have."""
 Private = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 KEYS: dict[str, Callable[[], Private]] = {
     "ecdsa": lambda: ec.generate_private_key(ec.SECP256R1()), "ed25519": ed25519.Ed25519PrivateKey.generate,
@@ -178,6 +184,7 @@ def test_only_what_can_be_signed_takes_a_key(context: Path, make: Build, tmp_pat
     layout = layout_of(tmp_path, "good")
     private = KEYS["ed25519"]().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "private").write_bytes(private)
-    for path, why in ((tmp_path / "none", "No such file"), (tmp_path / "private", "no public key")):
+    (tmp_path / "odd").write_text(ODD)
+    for name, why in (("none", "No such file"), ("private", "no public key"), ("odd", "not supported")):
         with pytest.raises(InputError, match=why):
-            make(layout, cosign_key=path)
+            make(layout, cosign_key=tmp_path / name)
