@@ -9,9 +9,9 @@ from pxe.tftp_packet import Op, Terms, build_data, build_oack
 
 _ATTEMPTS = 6
 LIFE_S = 120.0
+"""Seconds that any transfer may take, however small the file is."""
 SLOWEST = 50_000.0
-"""A transfer may last LIFE_S and as long as it takes at so many bytes a second."""
-"""Seconds that a transfer may take; a boot program of 1 MB at 10 kB/s is through by then."""
+"""Bytes a second: a transfer may also take as long as its file does at this pace."""
 
 
 class Phase(enum.Enum):
