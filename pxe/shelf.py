@@ -55,9 +55,11 @@ class Shelf:
             touched = path.stat()
             return _mapped(path, touched.st_ino, touched.st_mtime_ns)
         except OSError as error:
-            text = f"{path} cannot be read: {error.strerror}"
-            self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": file}, file, 10.0))
-            return None
+            why = f"cannot be read: {error.strerror}"
+        except ValueError:
+            why = "is empty"
+        self._state.recorder.note(Note(node.id, events.FILE_MISSING, f"{path} {why}", None, {"file": file}, file, 10.0))
+        return None
 
     def _configuration(self, ip: str, text: str) -> bytes | None:
         try:
@@ -105,6 +107,6 @@ def _step(name: str) -> Step | None:
 
 @lru_cache(maxsize=16)
 def _mapped(path: Path, inode: int, touched: int) -> mmap.mmap:
-    """A boot file, shared by all transfers of it. A boot set never changes. Raises OSError."""
+    """A boot file, shared by all transfers of it. A boot set never changes. Raises OSError, and ValueError for an empty one."""
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

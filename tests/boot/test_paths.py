@@ -75,10 +75,12 @@ def test_another_nodes_configuration_and_a_stranger_get_nothing(shelf: Shelf) ->
     assert "reserved for no node" in shelf.may_fetch("127.0.0.9") and shelf.may_fetch("127.0.0.1") == ""
 
 
-def test_a_file_that_is_gone_is_said(shelf: Shelf, link: FakeLink, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_or_empty_is_said(shelf: Shelf, link: FakeLink, tmp_path: Path) -> None:
     (tmp_path / "set/minos.img").unlink()
     assert shelf.own("127.0.0.1", "boot/set/minos.img") is None
-    assert "boot.file-missing" in [e[1] for e in link.events]
+    (tmp_path / "set/vmlinuz").write_bytes(b"")
+    assert shelf.own("127.0.0.1", "boot/set/vmlinuz") is None
+    assert [e[1] for e in link.events] == ["boot.file-missing"] * 2 and "vmlinuz is empty" in link.events[1][2]
 
 
 @pytest.fixture
