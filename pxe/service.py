@@ -22,7 +22,7 @@ from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
 from pxe.paths import grub
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
-from pxe.paths.order import INITRD, KERNEL, order
+from pxe.paths.order import INITRD, KERNEL, initrds, order
 from pxe.ra import Advertiser
 from pxe.settings import BootSettings, Settings
 from pxe.shelf import Shelf
@@ -139,13 +139,16 @@ class PxeService(Service):
         """Lets the head itself fetch for so long; what there is to fetch for the nodes that it has."""
         state = self._running()
         conf, files, missing = state.settings, dict[str, str](), dict[str, str]()
+        of_set: dict[str, list[str]] = {}
         for node in self._nodes.all():
-            for name in (KERNEL, INITRD):
-                path = conf.boot_dir / node.boot_set / name
+            of_set.setdefault(node.boot_set, []).append(node.name)
+        for chosen, names in of_set.items():
+            for name in (KERNEL, *initrds(conf.boot_dir / chosen)):
+                path = conf.boot_dir / chosen / name
                 if path.is_file():
-                    files[f"{node.boot_set}/{name}".lstrip("/")] = str(path)
+                    files[f"{chosen}/{name}".lstrip("/")] = str(path)
                 else:
-                    missing[node.name] = f"{path} is not there"
+                    missing |= dict.fromkeys(names, f"{path} is not there")
         state.visit.until = self._clock() + seconds
         programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
         return Fetchable(address=conf.address, tftp_port=conf.tftp_port, base=conf.http_base, programs=programs, files=files,

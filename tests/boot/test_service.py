@@ -249,6 +249,19 @@ async def test_a_node_of_an_architecture_without_boot_sets_is_refused_in_words(s
         await service.mutate(make_request("boot-arm"))
 
 
+async def test_a_visit_says_all_that_nodes_fetch_and_who_could_not_boot(service: PxeService, files: dict[str, Any]) -> None:
+    boot = Path(files["boot_dir"])
+    (boot / "second").mkdir()
+    for name in ("vmlinuz", "hardware.img"):
+        (boot / "second" / name).write_bytes(b"x")
+    for number in (2, 3):
+        own = {"name": f"n{number}", "ip": f"127.0.0.1{number}", "macs": [f"52:54:00:00:01:0{number}"]}
+        await service.node_changed(f"id-{number}", {**RECORD, **own, "boot_set": "second"})
+    said = service.visit(10.0)
+    assert sorted(said.files) == ["minos.img", "second/hardware.img", "second/vmlinuz", "vmlinuz"]
+    assert said.missing == dict.fromkeys(("n2", "n3"), f"{boot}/second/minos.img is not there")
+
+
 async def test_a_machine_that_boots_from_its_disk_is_told_of(service: PxeService, make_request: Ask, link: FakeLink) -> None:
     def asks(**options: bytes) -> dhcp.DhcpPacket:
         mac = bytes.fromhex("525400000101")
