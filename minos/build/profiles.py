@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from layercake.base.text import nearest
 from layercake.kraken.errors import InputError
 from minos.build import kernel
@@ -88,12 +90,10 @@ class Profile:
     @classmethod
     def from_json(cls, data: object) -> Profile | None:
         """What `to_json` wrote; None for anything else, as in the sets of an older Layercake."""
-        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+        try:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError:
             return None
-        said = cls(str(data["name"]))
-        lists = {k: tuple(map(str, data.get(k) or ())) for k in ("modules", "firmware")}
-        return replace(said, kernel=str(data.get("kernel", said.kernel)), kernel_modules=str(data.get("kernel_modules", "")),
-                       modules=lists["modules"], firmware=lists["firmware"])
 
 
 GENERAL = "server"

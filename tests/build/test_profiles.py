@@ -87,6 +87,8 @@ def test_a_recipe_is_what_it_was_with_what_is_changed_now() -> None:
     assert (again.kernel, again.modules) == ("/boot/vmlinuz-9", ("usb",))
     assert profiles.of("virtual", None) == KNOWN["virtual"] and profiles.of("new", None).modules == KNOWN["server"].modules
     assert Profile.from_json(None) is None and Profile.from_json({"name": 3}) is None
+    assert Profile.from_json({**first.to_json(), "kernel": None}) is None
+    assert Profile.from_json({**first.to_json(), "of a later version": 1}) == first
 
 
 def test_sets_leave_out_what_a_kernel_does_not_have_and_names_do_not(general: Kernel) -> None:

@@ -35,6 +35,7 @@ FOUND: dict[str, tuple[str, bytes]] = {
     "JSON without a bottom to a node": ("node-api", post(b"[" * 20_000)),
     "a length of 5000 digits": ("node-api", b"GET /v1/status HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"),
     "a description of a boot set that is a list": ("manifests", b"[]"),
+    "a boot set whose modules are a number": ("manifests", b'{"profile": {"name": "gpu", "modules": 3}}'),
     "a description of a boot set without a bottom": ("manifests", b"[" * 20_000),
     "containers without a time": ("events", changed({}, kind="image.containers", data={"containers": [CONTAINER]})),
     "a desired state that is a list": ("desired", b"[]"),
