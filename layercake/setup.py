@@ -106,12 +106,16 @@ def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], 
     fields of Profile, None for what stays as it was when the profile was last built. Raises LayercakeError."""
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
-    before = [s.profile for s in sets.all_of(boot) if s.profile is not None]
+    signer, before = Signer(data_dir / "images" / "signing.key"), list[profiles.Profile]()
+    for found in sets.all_of(boot):
+        if found.profile is not None and (why := sets.trouble(boot, found.name, signer.signed)):
+            echo(f"the recipe of boot set {found.name} is not used: {why}")
+        elif found.profile is not None:
+            before.append(found.profile)
     name = profile or (before[0].name if before else profiles.GENERAL)
     wanted = profiles.of(name, next((p for p in before if p.name == name), None), **changes)
     echo(f"building minOS by profile {name}")
     options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", wanted)
-    signer = Signer(data_dir / "images" / "signing.key")
     made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
     lacking = sorted({user for users in (made.about.get("firmware_missing") or {}).values() for user in users})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from imageapi.store.manifest import Signer
 from layercake.head.boots import DOCUMENT, Boots, BootSets
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+from layercake.setup import build_boot
 from minos.build import BuildOptions, sets
+from minos.build.profiles import Profile
 
 
 def fill(directory: Path, content: str, *, agent: bool = True) -> Path:
@@ -127,6 +130,26 @@ def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
     (boot / theirs.name).rename(boot / "0.2.0-00000000")
     with pytest.raises(Refused, match="its signature is that of"):
         head.get("0.2.0-00000000")
+
+
+def test_a_set_that_somebody_has_planted_says_nobody_how_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack: a set with a recipe that names a kernel of his own. Before, the head built by it, and signed the result."""
+    built: list[Profile] = []
+
+    def build(options: BuildOptions, say: object) -> None:
+        built.append(options.profile)
+        (fill(options.out, "x") / "minos.json").write_text(json.dumps({"profile": options.profile.to_json()}))
+
+    monkeypatch.setattr(sets, "build", build)
+    build_boot(tmp_path, profile="gpu", kernel="linux-image-rt-amd64")
+    planted = fill(tmp_path / "boot" / "9.9-planted", "evil")
+    recipe = Profile("gpu", str(planted / "vmlinuz"), str(planted))
+    (planted / "minos.json").write_text(json.dumps({"profile": recipe.to_json()}))
+    said: list[str] = []
+    for name in ("gpu", ""):
+        build_boot(tmp_path, profile=name, echo=said.append)
+    assert {p.kernel for p in built} == {"linux-image-rt-amd64"} and {p.name for p in built} == {"gpu"}
+    assert "the recipe of boot set 9.9-planted is not used: it is not signed" in said
 
 
 def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: Path) -> None:
