@@ -50,11 +50,13 @@ _NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EEXIST)
 
 
 def tables(path: str = TABLE) -> Tables:
-    """The tables of this minOS; empty ones where hardware.img was not loaded. Raises OSError."""
+    """The tables of this minOS; empty ones where hardware.img was not loaded. Raises OSError, also for damaged ones."""
     try:
         found: Tables = marshal.loads(Path(path).read_bytes())  # noqa: S302 (it was unpacked with this program)
     except FileNotFoundError:
         return EMPTY
+    except (EOFError, ValueError, TypeError) as error:
+        raise OSError(f"{path} is damaged: {error}") from None
     return found
 
 

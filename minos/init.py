@@ -148,12 +148,20 @@ def prepare() -> cmdline.Identity | None:
         attempt("set the host name", syscalls.set_hostname, identity.name)
     if identity.time is not None:
         say(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
-    plug = hardware.Plug(hardware.tables(), say)
+    plug = hardware.Plug(_tables(), say)
     network = attempt("set up the network", set_up_network, identity, plug)
     say(f"init: network {network or 'failed'}, {len(plug.loaded)} drivers")
     if plug.tables["globs"] and not os.fork():
         hardware_process(plug)
     return identity
+
+
+def _tables() -> hardware.Tables:
+    try:
+        return hardware.tables()
+    except OSError as error:
+        say(f"cannot read what hardware.img says of drivers: {error}")
+        return hardware.EMPTY
 
 
 def hardware_process(plug: hardware.Plug) -> None:

@@ -176,6 +176,13 @@ def test_the_tables_of_a_minos_without_hardware_are_empty(tmp_path: Path, machin
     assert Plug(found, machine.said.append, root=str(machine.root), load=machine.load).wave() == 0
 
 
+@pytest.mark.parametrize("data", [b"", b"[", b"{\xf3\x05", bytes(20)])
+def test_damaged_tables_are_an_error_that_the_start_survives(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "hardware").write_bytes(data)
+    with pytest.raises(OSError, match="is damaged"):
+        hardware.tables(str(tmp_path / "hardware"))
+
+
 def test_kernel_and_cards_json_agree(general: Kernel) -> None:
     names = kernel.order(general, ("e1000",))
     text = builder.cards(general, names).decode()
