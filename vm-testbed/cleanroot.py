@@ -100,12 +100,12 @@ class CleanRoot:
         run(["tar", "-xpf", str(self._tar), "-C", str(self.root), "--numeric-owner"], "unpack a clean Debian", "tar")
         # What a test unpacks need not survive a power cut.
         (self.root / "etc/dpkg/dpkg.cfg.d/fast").write_text("force-unsafe-io\n")
-        for words in (("netns", "add", self._name), ("-n", self._name, "link", "set", "lo", "up"),
-                      ("-n", self._name, "link", "add", INTERFACE, "type", "bridge"),
-                      ("-n", self._name, "addr", "add", f"{ADDRESS}/24", "dev", INTERFACE),
-                      ("-n", self._name, "link", "set", INTERFACE, "up")):
-            subprocess.run(["ip", *words], check=True)
         try:
+            for words in (("netns", "add", self._name), ("-n", self._name, "link", "set", "lo", "up"),
+                          ("-n", self._name, "link", "add", INTERFACE, "type", "bridge"),
+                          ("-n", self._name, "addr", "add", f"{ADDRESS}/24", "dev", INTERFACE),
+                          ("-n", self._name, "link", "set", INTERFACE, "up")):
+                subprocess.run(["ip", *words], check=True)
             self.boot()
         except BaseException:
             self.__exit__(None, None, None)
