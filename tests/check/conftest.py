@@ -254,4 +254,3 @@ def wait_for(what: Callable[[], bool], limit_s: float = 30.0) -> None:
     while not what():
         assert time.monotonic() < until, "not seen in time"
         time.sleep(0.05)
-

@@ -62,6 +62,12 @@ def test_a_port_that_another_program_has(site_off: CheckSite) -> None:
     assert "python3" in found["tftp"][0]["text"]
 
 
+def serves_dhcp(namespace: str) -> bool:
+    """Whether somebody listens on the port there."""
+    words = ["ip", "netns", "exec", namespace, "ss", "-Hlun", "sport = :67"]
+    return ":67" in subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
 def plant(site: CheckSite) -> None:
     """More than eight faults."""
     rogue = site.machine("rogue", "52:54:00:aa:00:01", "10.99.0.7")
@@ -73,8 +79,9 @@ def plant(site: CheckSite) -> None:
     site.in_head("nft", "-f", "-", given=_NFT)
     site.in_head("sysctl", "-qw", "net.ipv4.conf.br0.forwarding=1")
     site.small_disk(site.data / "images")
-    (kernel,) = (site.data / "boot").glob("*/minos.img")
-    kernel.unlink()
+    (minos,) = (site.data / "boot").glob("*/minos.img")
+    minos.unlink()
+    wait_for(lambda: serves_dhcp(rogue))
 
 
 def test_all_planted_faults_are_found_at_once(site_bad: CheckSite) -> None:
@@ -113,11 +120,7 @@ def test_kea_and_a_proxy_are_found_too(site: CheckSite, tmp_path: Path) -> None:
     proxy = site.machine("proxy", "52:54:00:aa:00:12", "10.99.0.9")
     other = site.spawn(proxy, [*DNSMASQ, "--dhcp-range=10.99.0.0,proxy", "--pxe-service=x86PC,install,pxelinux"])
 
-    def listens(namespace: str) -> bool:
-        words = ["ip", "netns", "exec", namespace, "ss", "-Hlun", "sport = :67"]
-        return ":67" in subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-    wait_for(lambda: listens(kea) and listens(proxy))
+    wait_for(lambda: serves_dhcp(kea) and serves_dhcp(proxy))
     try:
         texts = [r["text"] for r in site.check("--only", "dhcp", code=1)["dhcp"]]
     finally:
