@@ -209,6 +209,8 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     write_atomic(vmlinuz, found.image.read_bytes(), mode=0o644)
     if extra is not None:
         write_atomic(options.out / HARDWARE, packed.pop(HARDWARE), mode=0o644)
+    else:
+        (options.out / HARDWARE).unlink(missing_ok=True)  # of a build before, and of another kernel: nodes would fetch it
     write_atomic(options.out / CARDS, hardware.cards(found, extra.modules if extra is not None else ()), mode=0o644)
     write_atomic(image, b"".join(packed.values()), mode=0o644)
     write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)

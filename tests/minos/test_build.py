@@ -15,7 +15,7 @@ import pytest
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, BuildResult, append_files, build, cpio, table
 from minos.build import python as python_module
-from minos.build.builder import ENTRIES, LIMIT, ROOT
+from minos.build.builder import ENTRIES, HARDWARE, LIMIT, ROOT
 from minos.build.profiles import KNOWN, Profile
 
 CACHE = Path.home() / ".cache/layercake"
@@ -42,7 +42,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, authority: Path) -> BuildResult:
-    return build(BuildOptions(tmp_path_factory.mktemp("one"), CACHE, authority))
+    """By a profile without drivers, where one with drivers was built before."""
+    out = tmp_path_factory.mktemp("one")
+    (out / HARDWARE).write_bytes(b"of another kernel")
+    return build(BuildOptions(out, CACHE, authority))
 
 
 def unpack(result: BuildResult, into: Path) -> Path:
@@ -71,6 +74,7 @@ def test_small_enough_and_the_parts_add_up(built: BuildResult) -> None:
     assert written["initramfs_bytes"] == built.initramfs_bytes
     assert set(written["parts"]) == set(built.parts) >= {"base", "python", "stdlib", "tls", "crun", "modules", "layercake"}
     assert "minos.img" in table(built)
+    assert not (built.image.parent / HARDWARE).exists()
 
 
 def test_same_inputs_same_bytes(built: BuildResult, tmp_path: Path, authority: Path) -> None:
