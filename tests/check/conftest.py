@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,11 +246,3 @@ def site_bad(tmp_path: Path) -> Iterator[CheckSite]:
         made.start_head()
         made.apply({"n1": {"password": {"file": str(made.data / "secrets/wrong")}}}, more=True)
         yield made
-
-
-def wait_for(what: Callable[[], bool], limit_s: float = 30.0) -> None:
-    """Waits for something that must be seen."""
-    until = time.monotonic() + limit_s
-    while not what():
-        assert time.monotonic() < until, "not seen in time"
-        time.sleep(0.05)

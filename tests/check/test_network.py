@@ -19,8 +19,9 @@ from layercake.check.wire.addresses import judge
 from layercake.check.wire.dhcp import discovers, servers, stranger
 from layercake.check.wire.listening import Heard
 from layercake.check.wire.lldp import lldp
-from tests.check.conftest import ip, wait_for
+from tests.check.conftest import ip
 from tests.check.made import NODES, made
+from tests.support.images import eventually
 from tests.support.in_netns import in_netns
 
 # -- the nodes' network
@@ -174,7 +175,7 @@ def test_a_switch_says_where_the_head_is(net: Net, tmp_path: Path) -> None:
                 found[:] = net.look(lldp, made(tmp_path, listen_s=3.0))
                 return any("is at switch-7, port " in f.text for f in found)
 
-            wait_for(heard, 60)
+            eventually(heard)
         finally:
             switch.terminate()
 

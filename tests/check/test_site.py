@@ -10,7 +10,8 @@ import pytest
 
 from layercake.check.machine import synchronised
 from layercake.check.table import CHECKS
-from tests.check.conftest import DEAD, HEAD, REDFISH, CheckSite, ip, wait_for
+from tests.check.conftest import DEAD, HEAD, REDFISH, CheckSite, ip
+from tests.support.images import eventually
 
 pytestmark = pytest.mark.root
 
@@ -55,7 +56,7 @@ def test_without_a_head_the_data_directory_is_read(site_off: CheckSite) -> None:
 def test_a_port_that_another_program_has(site_off: CheckSite) -> None:
     other = site_off.spawn(site_off.head, ["/usr/bin/python3", "-c", f"import socket, time; s = socket.socket(2, 2); "
                                            f"s.bind(('{HEAD}', 69)); time.sleep(1000)"])
-    wait_for(lambda: ":69" in site_off.in_head("ss", "-Hlun", "sport = :69"))
+    eventually(lambda: ":69" in site_off.in_head("ss", "-Hlun", "sport = :69"))
     found = site_off.check("--only", "tftp", code=1)
     other.kill()
     assert "UDP port 69" in found["tftp"][0]["text"]
@@ -81,7 +82,7 @@ def plant(site: CheckSite) -> None:
     site.small_disk(site.data / "images")
     (minos,) = (site.data / "boot").glob("*/minos.img")
     minos.unlink()
-    wait_for(lambda: serves_dhcp(rogue))
+    eventually(lambda: serves_dhcp(rogue))
 
 
 def test_all_planted_faults_are_found_at_once(site_bad: CheckSite) -> None:
@@ -120,7 +121,7 @@ def test_kea_and_a_proxy_are_found_too(site: CheckSite, tmp_path: Path) -> None:
     proxy = site.machine("proxy", "52:54:00:aa:00:12", "10.99.0.9")
     other = site.spawn(proxy, [*DNSMASQ, "--dhcp-range=10.99.0.0,proxy", "--pxe-service=x86PC,install,pxelinux"])
 
-    wait_for(lambda: serves_dhcp(kea) and serves_dhcp(proxy))
+    eventually(lambda: serves_dhcp(kea) and serves_dhcp(proxy))
     try:
         texts = [r["text"] for r in site.check("--only", "dhcp", code=1)["dhcp"]]
     finally:
