@@ -20,8 +20,7 @@ _REFUSED, _NO_SUITE = 0xC1, 0x11
 @dataclass
 class MiniBmc(asyncio.DatagramProtocol):
     """How it is: the cipher suites that it does, whether it drops others in silence instead of refusing them, whether it knows a
-    boot device, how often it forgets it, whether power-on clears it, what it says of the power ("" for the truth),
-    and after how long it answers."""
+    boot device, how often it forgets it, whether power-on clears it, and what it says of the power ("" for the truth)."""
 
     password: bytes = b"pw"
     suites: tuple[int, ...] = (17, 3)
@@ -30,7 +29,6 @@ class MiniBmc(asyncio.DatagramProtocol):
     forgets: int = 0
     clears: bool = False
     says: str = ""
-    answer_s: float = 0.0
     on: bool = False
     boot: int = 0
     commands: list[tuple[int, int]] = field(default_factory=list)
@@ -53,16 +51,13 @@ class MiniBmc(asyncio.DatagramProtocol):
             answer = bytearray(bytes((0x81, 0x07 << 2)) + b"\0" + bytes((0x20, 0, 0x38, 0, 0x01, 0x80, 0x04, 0x02, 0, 0, 0, 0)))
             answer[2] = rmcp.checksum(bytes(answer[:2]))
             answer.append(rmcp.checksum(bytes(answer[3:])))
-            self._say(_RMCP + b"\0" + bytes(8) + bytes((len(answer),)) + bytes(answer), addr)
+            self.transport.sendto(_RMCP + b"\0" + bytes(8) + bytes((len(answer),)) + bytes(answer), addr)
             return
         kind = data[5] & 0x3F
         reply = (self._open(data[16:]) if kind == rmcp.OPEN_REQUEST else self._rakp1(data[16:]) if kind == rmcp.RAKP1
                  else self._rakp3(data[16:]) if kind == rmcp.RAKP3 else self._message(data))
         if reply:
-            self._say(reply, addr)
-
-    def _say(self, data: bytes, addr: Any) -> None:
-        asyncio.get_running_loop().call_later(self.answer_s, self.transport.sendto, data, addr)
+            self.transport.sendto(reply, addr)
 
     def _open(self, body: bytes) -> bytes:
         suite = next((s for s in rmcp.SUITES.values() if (s.auth, s.integrity) == (body[12] & 0x3F, body[20] & 0x3F)), None)
