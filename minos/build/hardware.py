@@ -12,7 +12,7 @@ import json
 import marshal
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,13 +38,12 @@ _PCI = re.compile(r"pci:v0000([0-9A-F]{4})d(?:0000)?([0-9A-F]{4}|\*)s.*")
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What was put together: files for the archive, the modules by the archive's own order, the firmware files that they may ask
-    for and nobody had {file: modules}, and the sizes of modules and firmware in bytes."""
+    """What was put together: files for the archive, the modules in the order to load them in, and the firmware files that they may
+    ask for and nobody had {file: modules}."""
 
     entries: Mapping[str, cpio.Entry]
     modules: tuple[str, ...]
-    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, tuple[str, ...]]
 
 
 def globs(modules: Iterable[Module]) -> Globs:
@@ -82,7 +81,7 @@ def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> 
     """The content of hardware.img. Raises InputError for a module of another kernel or another machine."""
     images = kernel.select(found, names)
     entries: dict[str, cpio.Entry] = {f"{DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in images.items()}
-    places, missing, size = list(firmware), {}, 0
+    places, missing = list(firmware), {}
     for wanted, users in sorted(_wanted(found, images).items()):
         file = next((place / name for place in places for name in (wanted, f"{wanted}.xz", f"{wanted}.zst")
                      if (place / name).is_file()), None)
@@ -90,13 +89,11 @@ def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> 
             missing[wanted] = users
             continue
         ending = file.suffix if file.name != Path(wanted).name else ""
-        content = file.read_bytes()
-        size += len(content)
-        entries[f"usr/lib/firmware/{wanted}{ending}"] = cpio.regular(content)
+        entries[f"usr/lib/firmware/{wanted}{ending}"] = cpio.regular(file.read_bytes())
     said = tables(found, images)
     entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**said}, _MARSHAL_VERSION))
     entries |= _for_modprobe(found, images)
-    return Hardware(entries, tuple(images), missing, {"modules": sum(map(len, images.values())), "firmware": size})
+    return Hardware(entries, tuple(images), missing)
 
 
 def _wanted(found: Kernel, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -58,11 +58,6 @@ class BootSet:
     about: Mapping[str, Any] = field(default_factory=dict)
     python: str = FIRST_PYTHON
 
-    @property
-    def hardware(self) -> bool:
-        """Whether it has drivers in a file of their own."""
-        return (self.directory / HARDWARE).is_file()
-
 
 def name_of(directory: Path) -> str:
     """The name of the set in a directory: the version that built it, and a digest of its content."""
