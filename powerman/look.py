@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -125,11 +126,15 @@ async def present(spec: BmcSpec) -> None:
 
 
 def link_of(resource: object, name: str) -> str:
-    """The path of the first resource in a list of links, "" without one. Only a path: a service cannot send our password
-    elsewhere."""
+    """The path of the first resource in a list of links, "" without one. Only a path: it is put behind the BMC's address, and a
+    service cannot send our password elsewhere ("@other/" would)."""
     links = resource.get(name) if isinstance(resource, Mapping) else None
     first = links[0] if isinstance(links, list) and links else None
-    return urlsplit(str(first.get("@odata.id") or "")).path if isinstance(first, Mapping) else ""
+    try:
+        path = urlsplit(str(first.get("@odata.id") or "")).path if isinstance(first, Mapping) else ""
+    except ValueError:
+        return ""
+    return path if _PATH.fullmatch(path) else ""
 
 
 def redfish_clock(manager: Mapping[str, Any]) -> float | None:
@@ -144,6 +149,7 @@ def redfish_clock(manager: Mapping[str, Any]) -> float | None:
         return None
 
 
+_PATH = re.compile(r"/redfish/[!-~]{1,250}")
 _MODES = {"UEFI": "uefi", "Legacy": "bios"}
 _ALLOWED = "@Redfish.AllowableValues"
 
@@ -158,4 +164,4 @@ def redfish_boot(system: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...], 
     targets, modes = boot.get(f"BootSourceOverrideTarget{_ALLOWED}"), boot.get(f"BootSourceOverrideMode{_ALLOWED}")
     network = not isinstance(targets, list) or bool({"Pxe", "UefiHttp"} & {str(t) for t in targets})
     return ("" if set_to == "None" else set_to.lower(), _MODES.get(str(boot.get("BootSourceOverrideMode")), ""),
-            tuple(_MODES[m] for m in modes if m in _MODES) if isinstance(modes, list) else (), network)
+            tuple(_MODES[m] for m in map(str, modes) if m in _MODES) if isinstance(modes, list) else (), network)

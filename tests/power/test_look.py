@@ -136,7 +136,7 @@ def test_times_of_a_manager(manager: dict[str, str], seconds: float | None) -> N
 def test_boot_of_a_system() -> None:
     boot = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe", "BootSourceOverrideMode": "Legacy",
             "BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "Hdd"],
-            "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI"]}
+            "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI", {}, None]}
     assert redfish_boot({"Boot": boot}) == ("pxe", "bios", ("uefi",), True)
     assert redfish_boot({"Boot": {**boot, "BootSourceOverrideTarget@Redfish.AllowableValues": ["Hdd"]}})[3] is False
     disabled = {"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "Hdd"}
@@ -146,4 +146,6 @@ def test_boot_of_a_system() -> None:
 
 def test_a_link_leads_nowhere_else() -> None:
     assert link_of({"Members": [{"@odata.id": "https://elsewhere/redfish/v1/Systems/1"}]}, "Members") == "/redfish/v1/Systems/1"
+    for hostile in ("@elsewhere/x", ".elsewhere/x", "0/x", "//[", "/x", "/redfish/v1/ x"):
+        assert link_of({"Members": [{"@odata.id": hostile}]}, "Members") == ""
     assert link_of({"Members": []}, "Members") == link_of(None, "Members") == link_of({"Members": [7]}, "Members") == ""
