@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -33,8 +33,9 @@ _NEVER_SET, _UNSPECIFIED = 0x20000000, 0xFFFFFFFF
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
     """What was found at one node's BMC. `result` is ok, unreachable, login-refused, failed, busy (another operation is at it),
-    unasked (the time was over) or no-bmc; `why` says more. `clock_s` is by how many seconds the BMC's clock is ahead of ours,
-    None if it has none. `device`, `mode` and `modes` as in `Look`."""
+    unasked (the time was over), no-bmc (what the inventory says of it cannot be used) or by-hand (it has none: a person switches
+    the node); `why` says more. `clock_s` is by how many seconds the BMC's clock is ahead of ours, None if it has none. `device`,
+    `mode` and `modes` as in `Look`."""
 
     node: str
     name: str
@@ -74,7 +75,7 @@ async def look_at(bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = t
     return found("ok", look=look, clock_s=None if look.clock is None else round(look.clock - wall(), 1))
 
 
-async def look_at_all(bmcs: Mapping[str, ManagedBmc], limit_s: float) -> list[Looked]:
+async def look_at_all(bmcs: Iterable[ManagedBmc], limit_s: float) -> list[Looked]:
     """Looks at all, within so many seconds; those whose turn did not come by then are unasked."""
     loop, places = asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)
     until = loop.time() + limit_s
@@ -88,7 +89,7 @@ async def look_at_all(bmcs: Mapping[str, ManagedBmc], limit_s: float) -> list[Lo
                 return Looked(node=spec.node, name=spec.name, where=spec.where, result="unasked", why=why)
             return await look_at(bmc, min(left, spec.timeout_s))
 
-    return list(await asyncio.gather(*(one(bmc) for bmc in bmcs.values())))
+    return list(await asyncio.gather(*(one(bmc) for bmc in bmcs)))
 
 
 # -- what the drivers read, as plain facts

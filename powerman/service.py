@@ -217,9 +217,10 @@ class PowerService(Service):
 
     async def look(self, limit_s: float) -> list[Looked]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""
-        without = [Looked(node=name, name=name, where="", result="no-bmc", why=node.problem.message if node.problem else "")
-                   for name, node in self._nodes.items() if node.bmc is None]
-        return without + await look_at_all({name: node.bmc for name, node in self._nodes.items() if node.bmc is not None}, limit_s)
+        without = [Looked(node=key, name=node.name, where="", result="no-bmc" if node.problem else "by-hand",
+                          why=node.problem.message if node.problem else "")
+                   for key, node in self._nodes.items() if node.bmc is None]
+        return without + await look_at_all([node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s)
 
     def _bmc(self, node: str) -> ManagedBmc:
         known = self._nodes.get(node)

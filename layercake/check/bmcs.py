@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 _TROUBLES: tuple[tuple[str, Callable[..., Finding], str, str], ...] = (
     ("no-secret", error, "the passwords of their BMCs cannot be read", "see bmc.password in the inventory"),
-    ("no-bmc", error, "have no BMC that can be used", "give them a bmc in the inventory"),
+    ("no-bmc", error, "have no BMC that can be used", "correct their bmc in the inventory"),
     ("unreachable", error, "their BMCs do not answer",
      "look at bmc.address, cable and power, and at the route there; bmc.timeout_s gives a slow one more time"),
     ("login-refused", error, "their BMCs do not take user or password", "correct bmc.username and bmc.password"),
@@ -38,8 +38,8 @@ def bmc(site: Site) -> list[Finding]:
         if some:
             said = next((row["why"] for row in some if row["why"]), "")
             found.append(make(f"{text}: {said}" if said else text, hint, [row["name"] for row in some]))
-    well = sum(row["result"] == "ok" for row in rows)
-    return found or [ok(f"all {well} answer and take the login")]
+    well, by_hand = (sum(row["result"] == result for row in rows) for result in ("ok", "by-hand"))
+    return found or [ok(f"all {well} answer and take the login" + (f"; nodes without one: {by_hand}" if by_hand else ""))]
 
 
 def _well(site: Site) -> list[Row]:

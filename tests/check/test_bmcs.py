@@ -29,6 +29,13 @@ def test_what_is_told_of_bmcs_names_the_nodes(tmp_path: Path) -> None:
     assert "60 min behind" in bmc_clock.look(site)[0].text
 
 
+def test_a_node_that_a_person_switches_is_no_error(tmp_path: Path) -> None:
+    (found,) = bmc.look(made(tmp_path, look=Once(lambda: [row("n0"), row("n1", "by-hand")])))
+    assert found.severity is Severity.OK and "all 1 answer" in found.text and "nodes without one: 1" in found.text
+    (found,) = bmc.look(made(tmp_path, look=Once(lambda: [row("n1", "no-bmc", why="no such driver")])))
+    assert found.severity is Severity.ERROR and found.nodes == "n1"
+
+
 @pytest.mark.parametrize(("changes", "severity", "text"), [
     ({"mode": "bios"}, Severity.WARNING, "the other mode"),
     ({"modes": ["bios"], "mode": "bios"}, Severity.ERROR, "cannot boot them by uefi"),

@@ -45,7 +45,7 @@ def test_real_bmcs(bmcs: Rack) -> None:
     found = in_netns(bmcs.namespace, lambda: looked(given))
     assert {name: row["result"] for name, row in found.items()} == {
         "ipmi": "ok", "redfish": "ok", "wrong": "login-refused", "also wrong": "login-refused", "dead": "unreachable",
-        "dead too": "unreachable", "none": "no-bmc"}
+        "dead too": "unreachable", "none": "by-hand"}
     assert found["ipmi"]["clock_s"] is None, "ipmi_sim's clock begins at 0: it was never set"
     assert abs(found["redfish"]["clock_s"]) < 60
     assert found["redfish"]["mode"] == "uefi"
@@ -97,6 +97,13 @@ async def test_one_that_is_busy_is_not_dead(world: Any) -> None:
         found = await look_at(bmc, 0.05)
     assert found.result == "busy"
     assert (await look_at(bmc, 5.0, lambda: 400.0)).clock_s == 600.0
+
+
+async def test_nodes_without_a_bmc_are_named_by_their_names(world: Any, make_record: Any) -> None:
+    await world.service.node_changed("id-2", {"name": "n2", "bmc": None})
+    await world.service.node_changed("id-3", make_record("n3", driver="ilo"))
+    rows = {row.name: row.result for row in await world.service.look(5.0)}
+    assert rows == {"n1": "ok", "n2": "by-hand", "n3": "no-bmc"}
 
 
 async def test_one_that_hangs_is_given_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
