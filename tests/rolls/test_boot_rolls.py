@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from layercake.head.boots import Boots
 from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
 from layercake.head.state.store import Session
@@ -238,3 +239,22 @@ async def test_the_default_touches_nobody_and_sets_in_use_stay(site: Site) -> No
         record.boots = replace(record.boots, runs="new", agent_runs="new")
     await site.world.ops.boots.remove("old")
     assert [use.found.name for use in site.world.ops.boots.all()] == ["new"]
+
+
+async def test_a_profile_whose_set_was_deleted_has_another_of_its_sets(site: Site) -> None:
+    head, boots = site.world.head, site.world.ops.boots
+    for name in ("first", "second"):
+        (made := head.boots.directory / name).mkdir()
+        for file in ("vmlinuz", "minos.img"):
+            (made / file).write_bytes(f"{file} of {name}".encode())
+            os.utime(made / file, (900.0 + len(name), 900.0 + len(name)))
+        (made / "minos.json").write_text('{"profile": {"name": "lab"}}')
+        sets.sign(made, name, head.images.signer.sign)
+    head.boots_touched(head.boots.look())
+    assert head.boots.of(Boots(), "lab") == "first"
+    assert await boots.choose("second", "ann", of_profile=True) == []
+    await boots.remove("second")
+    head.boots_touched(head.boots.look())
+    assert head.boots.served(Boots(), "lab") == "first", "as after a restart of the head"
+    assert await boots.remove_profile("lab") == ["first"]
+    assert head.boots.of(Boots(), "lab") == ""

@@ -88,15 +88,21 @@ class BootSets:
         for name in found:
             self._check_unused(name)
         for name in found:
-            await asyncio.to_thread(sets.remove, self._head.boots.directory, name)
-        self._head.boots.of_profiles.pop(profile, None)
+            await self._delete(name)
         return found
 
     async def remove(self, name: str) -> None:
         """Deletes a set. Raises NotFound, and Refused while a node or a roll needs it."""
         sets.load(self._head.boots.directory, name)
         self._check_unused(name)
-        await asyncio.to_thread(sets.remove, self._head.boots.directory, name)
+        await self._delete(name)
+
+    async def _delete(self, name: str) -> None:
+        """Deletes a set that nobody needs. Was it its profile's, that of the sets which are left is looked for (BootSets.look)."""
+        known = self._head.boots
+        await asyncio.to_thread(sets.remove, known.directory, name)
+        for profile in [profile for profile, its in list(known.of_profiles.items()) if its == name]:
+            del known.of_profiles[profile]
 
     def _check_unused(self, name: str) -> None:
         known = self._head.boots
