@@ -7,6 +7,7 @@ of which that is not so any more is neither booted nor handed over.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -137,10 +138,10 @@ def load(boot: Path, name: str) -> BootSet:
 
 
 def all_of(boot: Path) -> list[BootSet]:
-    """All sets below boot/, the newest first."""
+    """All sets below boot/, the newest first. Others may be built and removed meanwhile."""
     found = []
     for directory in boot.iterdir() if boot.is_dir() else ():
-        if directory.is_dir() and NAME.fullmatch(directory.name) and all((directory / file).is_file() for file in FILES):
+        with contextlib.suppress(NotFound, FileNotFoundError):
             found.append(load(boot, directory.name))
     return sorted(found, key=lambda s: (-s.at, s.name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,16 @@ def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: 
     (tmp_path / old / "vmlinuz").write_text("changed")
     head.sign_all()
     assert "vmlinuz was changed" in head.look()[old], "what is signed is not signed anew"
+
+
+def test_a_set_that_is_removed_while_all_are_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes, stays = (sets.take(tmp_path, fill(tmp_path / f".{text}", text)).name for text in ("a", "b"))
+    read = sets.load
+
+    def removed_first(boot: Path, name: str) -> sets.BootSet:
+        if name == goes:
+            shutil.rmtree(boot / name)
+        return read(boot, name)
+
+    monkeypatch.setattr(sets, "load", removed_first)
+    assert [found.name for found in sets.all_of(tmp_path)] == [stays]
