@@ -37,7 +37,7 @@ def initialise(
     where settings that are there say otherwise.
     """
     wanted, given = dict(options or {}), Given(interface, address, gateway, None if dns is None else tuple(dns))
-    if (data_dir / head_settings.FILE_NAME).exists():
+    if head_settings.present(data_dir):
         settings = _as_it_is(data_dir, given, wanted)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
     else:

@@ -177,6 +177,14 @@ def place(data_dir: Path) -> Path:
     return path.resolve()
 
 
+def present(data_dir: Path) -> bool:
+    """Whether a data directory has settings. Those in ETC are the usual one's, also before it is made. Raises OSError."""
+    if data_dir == USUAL and (ETC / FILE_NAME).is_file():
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place(data_dir)
+    return (data_dir / FILE_NAME).is_file()
+
+
 def save(data_dir: Path, settings: Settings) -> None:
     """Writes the settings, for the owner only. Raises OSError."""
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"

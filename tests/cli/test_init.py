@@ -139,6 +139,16 @@ def test_the_usual_settings_are_in_etc(usual: Path) -> None:
     assert head_settings.load(usual).interface == "lo"
 
 
+def test_settings_that_are_in_etc_before_the_data_directory_is_made_stay(usual: Path) -> None:
+    file = usual.parent / "etc" / "config.yaml"
+    file.parent.mkdir()
+    file.write_text("interface: lo\naddress: 127.0.0.1\ngateway: 127.0.0.9\n")
+    assert initialise(usual, boot=False, echo=lambda text: None).gateway == "127.0.0.9"
+    assert "127.0.0.9" in file.read_text() and (usual / "config.yaml").readlink() == file
+    with pytest.raises(InputError, match="is there already, and says"):
+        initialise(usual, gateway="127.0.0.2", boot=False, echo=lambda text: None)
+
+
 def test_settings_that_are_in_the_data_directory_stay_there(usual: Path) -> None:
     usual.mkdir()
     (usual / "config.yaml").write_text("interface: lo\naddress: 127.0.0.1\n")
