@@ -115,13 +115,14 @@ def profile() -> None:
 def list_profiles(app: App) -> Answer:
     """List the profiles that boot sets were built by."""
     sets = [s for s in app.head.get("/v1/boot")["sets"] if s["profile"]]
-    rows = []
+    found = []
     for name in sorted({s["profile"] for s in sets}):
         of = [s for s in sets if s["profile"] == name]
         default: dict[str, Any] = next((s for s in of if s["profile_default"]), of[-1])
-        nodes = {node for s in of for node in s["boot"]}
-        rows.append([name, default["kernel"], default["name"], str(len(of)), size(default["size"]), fold(sorted(nodes)) or "-"])
-    return Answer({"profiles": [dict(zip(("name", "kernel", "set", "sets", "size", "nodes"), row, strict=True)) for row in rows]},
+        found.append({"name": name, "kernel": default["kernel"], "set": default["name"], "sets": len(of), "size": default["size"],
+                      "nodes": sorted({node for s in of for node in s["boot"]})})
+    rows = [[p["name"], p["kernel"], p["set"], str(p["sets"]), size(p["size"]), fold(p["nodes"]) or "-"] for p in found]
+    return Answer({"profiles": found},
                   lambda out: out.table(_PROFILES, rows, empty="no profiles; `layercake profile build server` makes a set by one"))
 
 

@@ -242,3 +242,13 @@ def test_graph_goes_to_a_file(run: Run, full: CannedApi, tmp_path: Path) -> None
 def test_events_pass_the_filters_on(run: Run, full: CannedApi) -> None:
     run("events", "--node", "n0", "--kind", "boot", "--since", "5", "--limit", "7")
     assert full.requests[-1] == ("GET /v1/events", {"node": "n0", "kind": "boot", "since": "5", "limit": "7"}, None)
+
+
+def test_profiles_are_numbers_and_names_for_programs(run: Run, full: CannedApi) -> None:
+    one = {"kernel": "6.1", "size": 48_000_000, "profile": "server", "boot": ["n1"], "default": False, "built": 1.0}
+    full.answers["GET /v1/boot"] = (200, {"sets": [
+        {**one, "name": "new", "profile_default": False, "boot": ["n0"]}, {**one, "name": "old", "profile_default": True},
+        {**one, "name": "bare", "profile": None, "profile_default": False}]})
+    assert json.loads(run("profile", "list", "--json").out)["profiles"] == [
+        {"name": "server", "kernel": "6.1", "set": "old", "sets": 2, "size": 48_000_000, "nodes": ["n0", "n1"]}]
+    assert run("profile", "list").out.splitlines()[1].split() == ["server", "6.1", "old", "2", "48.0", "MB", "n[0-1]"]
