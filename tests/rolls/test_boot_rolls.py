@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from layercake.api.answers.images import BootSetList
 from layercake.head.boots import Boots
 from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
@@ -18,6 +20,7 @@ from layercake.head.views.boots import boots_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import NotFound, Refused
 from minos.build import sets
+from tests.support.api import not_described
 from tests.support.rollnodes import Agent, Site, a_site
 
 
@@ -96,7 +99,9 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     kernel.write_bytes(b"a stranger's kernel")
     head.boots_touched(head.boots.look())
     assert head.store.alarms[-1].kind == "boot-set.refused" and "vmlinuz was changed" in head.store.alarms[-1].text
-    shown = {s["name"]: s["trouble"] for s in boots_view(site.world.ops.boots.all())}
+    view = {"sets": boots_view(site.world.ops.boots.all())}
+    assert not not_described(view, msgspec.to_builtins(msgspec.convert(view, BootSetList)))
+    shown = {s["name"]: s["trouble"] for s in view["sets"]}
     assert shown == {"old": "vmlinuz was changed since it was signed", "new": None}
     assert {head.boots.served(r.boots) for r in head.store} == {""}, "it was the default: no node is given it"
     with pytest.raises(Refused, match="vmlinuz was changed"):

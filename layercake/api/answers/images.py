@@ -157,7 +157,8 @@ class RollList(msgspec.Struct):
 
 
 class BootSetShown(msgspec.Struct):
-    """A boot set and its users: who boots it next, who runs it, whose agent is of it. `built` is seconds since the epoch."""
+    """A boot set and its users: who boots it next, who runs it, whose agent is of it. `built` is seconds since the epoch; `trouble`
+    is why it is given to no node, else null."""
 
     name: str
     default: bool
@@ -167,6 +168,7 @@ class BootSetShown(msgspec.Struct):
     agent: bool
     profile: str | None
     profile_default: bool
+    trouble: str | None
     boot: list[str]
     run: list[str]
     agents: list[str]
