@@ -169,3 +169,15 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     world.clock.now += 299.5
     world.head.ear.result("pxe", world.head._dispatcher._by_node[record.node.id].number, False, "no DHCPDISCOVER seen", "", {})
     assert record.machine.attempts == {"boot-wait": 1}
+
+
+async def test_a_boot_service_that_cannot_wait_at_all_is_asked_once_more_only(world: World) -> None:
+    boot(world, 80.0, 14.0)
+    wait(world)
+    record = world.node("n0")
+    world.clock.now += 10
+    world.head.ear.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
+    for attempts in ({}, {"boot-wait": 1}):
+        flight = world.head._dispatcher._by_node[record.node.id]
+        world.head.ear.result("pxe", flight.number, False, "vmlinuz is not there", "", {})
+        assert record.machine.attempts == attempts

@@ -135,10 +135,12 @@ class Patience:
             self._post(record, Progress(step.name, until))
 
     def left(self, record: Record) -> float:
-        """Seconds that are left to a boot which its module has given up on because it did not know that the firmware gets on."""
+        """Seconds that are left to a boot which its module has given up on because it did not know that the firmware gets on. 0.0
+        from then on, until the firmware gets on again: a module that cannot wait at all is not asked for ever."""
         boot, active = self._boots.get(record.node.id), record.machine.active
         if boot is None or active is None or not boot.prolonged or boot.firmware is not None:
             return 0.0
+        boot.prolonged = False
         return max(0.0, active.deadline - self._clock())
 
     def forget(self, record: Record) -> None:
