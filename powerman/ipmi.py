@@ -116,7 +116,7 @@ class IpmiDriver:
 
     async def look(self) -> Look:
         """Reads the clock of the event log and the boot flags; a BMC need have neither."""
-        async with self._within(), self._session() as session:
+        async with self._session() as session:
             if not session:
                 return Look(**await self._pyghmi("look"))
             await session.command(_CHASSIS, _GET_STATUS)
@@ -142,18 +142,21 @@ class IpmiDriver:
                 await self._pyghmi(name)
 
     async def _pyghmi(self, operation: str, factor: float = 1.0) -> Any:
-        limit = max(self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0)
-        return await self._pool.ask(self._spec, operation, limit * factor)
+        return await self._pool.ask(self._spec, operation, self._limit_s * factor)
 
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""
         async with connect(self._spec.address, self._spec.port, self._pace) as line:
             self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
 
+    @property
+    def _limit_s(self) -> float:
+        """The time for one operation: what the inventory says, and more for a BMC that has shown that it is slow."""
+        return max(self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0)
+
     @contextlib.asynccontextmanager
     async def _within(self) -> AsyncIterator[None]:
-        """The time for one operation: what the inventory says, and more for a BMC that has shown that it is slow."""
-        limit = max(self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0)
+        limit = self._limit_s
         try:
             async with asyncio.timeout(limit):
                 yield

@@ -1,7 +1,7 @@
 """RMCP+ sessions: login, commands, and the end of it.
 
-Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a millisecond of CPU. Only with a BMC
-that takes seconds for each answer is one kept between two operations (ipmi.py).
+Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a millisecond of CPU. One is kept for
+a moment, for what comes next, and for seconds with a BMC that takes seconds for each answer (ipmi.py).
 """
 
 from __future__ import annotations
