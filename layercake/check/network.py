@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import socket
 from dataclasses import dataclass
@@ -110,13 +109,17 @@ def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding
 
 
 def _hosts(site: Site) -> dict[str, str]:
-    """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check `bmc`."""
-    found = {}
+    """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check `bmc`. When no name server answers,
+    no further name is asked for: each would take as long."""
+    found, flags = dict[str, str](), 0
     for node in site.nodes:
         name = urlsplit(node.bmc).hostname if "://" in node.bmc else node.bmc
-        with contextlib.suppress(OSError, UnicodeError):
+        try:
             if name:
-                found[node.name] = str(socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)[0][4][0])
+                found[node.name] = str(socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM, flags=flags)[0][4][0])
+        except (OSError, UnicodeError) as failed:
+            if isinstance(failed, socket.gaierror) and failed.errno == socket.EAI_AGAIN:
+                flags = socket.AI_NUMERICHOST
     return found
 
 

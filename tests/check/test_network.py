@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -161,6 +162,21 @@ def test_bmcs_in_the_nodes_own_network(net: Net, tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+def test_a_name_server_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real = list[str](), socket.getaddrinfo
+
+    def none_answers(host: str, *more: Any, flags: int = 0, **words: Any) -> Any:
+        if host[0].isdigit() or flags & socket.AI_NUMERICHOST:
+            return real(host, *more, flags=flags, **words)
+        asked.append(host)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("layercake.check.network.socket.getaddrinfo", none_answers)
+    bmcs = ("https://bmc0.example", "bmc1.example", "10.99.0.77")
+    (found,) = routing.look(made(tmp_path, nodes=tuple(replace(n, bmc=b) for n, b in zip(NODES, bmcs, strict=True))))
+    assert (asked, found.nodes) == (["bmc0.example"], "n2")
+
+
 def test_a_switch_says_where_the_head_is(net: Net, tmp_path: Path) -> None:
     """lldpd, which is what many switches run; it looks at /sys, which `ip netns exec` makes the namespace's own."""
     script = ("mount -t tmpfs none /run && mkdir -p /run/lldpd && echo 'configure lldp tx-interval 1' > /run/conf && "
