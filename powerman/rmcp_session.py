@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.driver import Unsupported, login_refused
-from powerman.line import Line, Pace, connect
+from powerman.line import Line, Pace
 
 _BYE_S = 0.3
 _PRIVILEGE = 0xD4               # completion code: the session may not do this
@@ -102,21 +102,8 @@ class Session:
                 packet, lambda raw: rmcp.parse_message(self._keys.unseal(raw), 0x06, request, 0x3C), (_BYE_S,))
 
 
-@contextlib.asynccontextmanager
-async def login(address: str, port: int, username: str, password: str, suite: rmcp.Suite) -> AsyncIterator[Session]:
-    """A session for the length of a block, with a line of its own. Raises Unreachable, LoginRefused, SuiteRefused,
-    OperationFailed."""
-    pace = Pace()
-    async with connect(address, port, pace) as line:
-        session = await begin(line, f"{address}:{port}", pace, username, password, suite)
-        try:
-            yield session
-        finally:
-            await session.close()
-
-
 async def begin(line: Line, where: str, pace: Pace, username: str, password: str, suite: rmcp.Suite) -> Session:
-    """A session. Raises as `login`."""
+    """A session over a line. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
     shake = rmcp.Handshake(suite, username.encode(), password.encode(), secrets.token_bytes(4), secrets.token_bytes(16))
 
     async def step(kind: int, request: Callable[[int], bytes], take: Callable[[bytes], Parsed], waits: tuple[float, ...]) -> Parsed:

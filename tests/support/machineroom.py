@@ -26,8 +26,9 @@ import bcrypt
 from vrack import chassis
 from vrack.ipmi_bmc import write_config
 
+from powerman.line import Pace, connect
 from powerman.rmcp import SUITES
-from powerman.rmcp_session import login
+from powerman.rmcp_session import begin
 from tests.support.bmc_quirks import Manner, TcpProxy, UdpProxy
 from tests.support.pretended import PretendedNode
 
@@ -256,8 +257,11 @@ class MachineRoom:
     async def _rival(self, bay: Bay) -> None:
         """Somebody else's session."""
         if bay.kind == "ipmi":
-            async with login(bay.bmc_address, _PORTS["ipmi"], "admin", self.password, SUITES[3]):
+            pace, port = Pace(), _PORTS["ipmi"]
+            async with connect(bay.bmc_address, port, pace) as line:
+                session = await begin(line, f"{bay.bmc_address}:{port}", pace, "admin", self.password, SUITES[3])
                 await asyncio.sleep(bay.rival_s)
+                await session.close()
         else:
             _, writer = await asyncio.open_connection(bay.bmc_address, _PORTS["redfish"])
             await asyncio.sleep(bay.rival_s)
