@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from layercake.kraken.mutation import Mutation
+from layercake.kraken.mutation import ENDLESS, Mutation
 from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal
 from powerman.calls import CALLS
 from powerman.events import EVENTS
 from powerman.inventory import Bmc, complete, secret_to, unique, view, warnings
-from powerman.mutations import ASKED, ENDLESS, MUTATIONS, PERSON_S, ROOM, VARIABLES
+from powerman.mutations import ASKED, MUTATIONS, PERSON_S, ROOM, VARIABLES
 from powerman.settings import PowerSettings, limit_s
 
 

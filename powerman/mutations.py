@@ -31,8 +31,6 @@ VARIABLES = (POWER,)
 
 PERSON_S = 10 * 365 * 86400.0
 """How long a person is waited for: as good as for ever, and a number that can be sent."""
-ENDLESS = 1_000_000
-"""Attempts of what is never given up."""
 ROOM = 6.0
 """A step with a BMC that is slow may take so many times longer than with another one."""
 _SLOWNESS = 2.0         # per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s

@@ -16,6 +16,8 @@ from layercake.kraken.variables import UNKNOWN
 
 Handler = Callable[..., Any]
 Condition = Mapping[str, tuple[str, ...]]
+ENDLESS = 1_000_000
+"""Retries of a step that is never given up."""
 
 
 class Where(enum.Enum):

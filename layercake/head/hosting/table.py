@@ -9,13 +9,10 @@ from typing import Any
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import DeclarationError, LayercakeError, NotFound
 from layercake.kraken.events import EventKind
-from layercake.kraken.mutation import Mutation, Where
+from layercake.kraken.mutation import ENDLESS, Mutation, Where
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import UNKNOWN, Layout, Variable
 from layercake.moduleapi.module import Call, Module
-
-ENDLESS = 1_000_000
-"""Attempts of a step that is never given up."""
 
 
 def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
