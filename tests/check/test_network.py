@@ -165,9 +165,9 @@ def test_bmcs_in_the_nodes_own_network(net: Net, tmp_path: Path) -> None:
 def test_a_name_server_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, real = list[str](), socket.getaddrinfo
 
-    def none_answers(host: str, *more: Any, flags: int = 0, **words: Any) -> Any:
+    def none_answers(host: str, port: None, *, type: int, flags: int) -> Any:
         if host[0].isdigit() or flags & socket.AI_NUMERICHOST:
-            return real(host, *more, flags=flags, **words)
+            return real(host, port, type=type, flags=flags)
         asked.append(host)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
