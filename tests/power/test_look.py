@@ -141,7 +141,8 @@ def test_times_of_a_manager(manager: dict[str, str], seconds: float | None) -> N
 
 
 def test_boot_of_a_system() -> None:
-    boot: dict[str, Any] = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe", "BootSourceOverrideMode": "Legacy",
+    boot: dict[str, Any] = {
+            "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe", "BootSourceOverrideMode": "Legacy",
             "BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "Hdd"],
             "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI", {}, None]}
     assert redfish_boot({"Boot": boot}) == ("pxe", "bios", ("uefi",), True)
