@@ -50,7 +50,8 @@ class Looked:
 
 
 async def look_at(bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = time.time) -> Looked:
-    """Looks at one BMC. The breaker learns from it whether the BMC answers; it does not keep us from asking."""
+    """Looks at one BMC. The breaker learns from it whether the BMC answers, unless the time was too short for one that is slow; it
+    does not keep us from asking."""
     spec, reached = bmc.spec, False
 
     def found(result: str, why: str = "", look: Look | None = None, **more: Any) -> Looked:
@@ -61,11 +62,10 @@ async def look_at(bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = t
     try:
         async with bmc.turn(limit_s, force=True):
             reached = True
-            try:
-                async with asyncio.timeout(limit_s):
-                    look = await bmc.driver.look()
-            except TimeoutError:
-                raise unreachable(spec.where, f"not done in {limit_s:.0f} s") from None
+            async with asyncio.timeout(limit_s):
+                look = await bmc.driver.look()
+    except TimeoutError:
+        return found("unreachable", unreachable(spec.where, f"not done in {limit_s:.0f} s").message)
     except LoginRefused as error:
         return found("login-refused", error.message)
     except Unreachable as error:

@@ -112,8 +112,10 @@ async def test_one_that_hangs_is_given_up(world: Any, monkeypatch: pytest.Monkey
         raise AssertionError
 
     monkeypatch.setattr(FakeDriver, "look", hang)
-    found = await look_at(world.service._bmc("n1"), 0.05)
+    bmc = world.service._bmc("n1")
+    found = await look_at(bmc, 0.05)
     assert found.result == "unreachable"
+    assert bmc.outage is None and not world.events("power.unreachable"), "one that is slow is none that is lost"
     assert isinstance(world.clock, FakeClock)
 
 
