@@ -7,7 +7,6 @@ Bounded: so many at once, so long for each and for all. A thousand BMCs of which
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,12 +18,9 @@ from urllib.parse import urlsplit
 from layercake.kraken.errors import LayercakeError, Unreachable
 from powerman.bmc import ManagedBmc
 from powerman.driver import LoginRefused, Look, unreachable
-from powerman.settings import BmcSpec
 
 AT_ONCE = 400
 """Waiting for a silent BMC costs a socket and next to no work."""
-PRESENT_S = 3.0
-"""How long a Redfish BMC may take to accept a connection."""
 FLAGS = {0: "", 1: "pxe", 2: "disk", 3: "disk", 4: "diagnostics", 5: "cd", 6: "setup"}
 _NEVER_SET, _UNSPECIFIED = 0x20000000, 0xFFFFFFFF
 """Times of an event log up to the first are counted from its start, before its clock was set (IPMI 2.0, section 37.1)."""
@@ -108,22 +104,6 @@ def ipmi_boot(answer: bytes) -> tuple[str, str]:
     if len(answer) < 4 or not answer[2] & 0x80:
         return "", ""
     return FLAGS.get(answer[3] >> 2 & 0x0F, "other"), "uefi" if answer[2] & 0x20 else "bios"
-
-
-async def present(spec: BmcSpec) -> None:
-    """Raises Unreachable unless the port of a Redfish BMC can be connected to: the dead are told apart before anything is asked."""
-    url = urlsplit(spec.address)
-    port = url.port or (80 if url.scheme == "http" else 443)
-    try:
-        async with asyncio.timeout(min(PRESENT_S, spec.timeout_s)):
-            _, writer = await asyncio.open_connection(url.hostname, port)
-    except TimeoutError:
-        raise unreachable(spec.where, f"no answer in {min(PRESENT_S, spec.timeout_s):g} s") from None
-    except OSError as error:
-        raise unreachable(spec.where, error.strerror or str(error)) from None
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
 
 
 def link_of(resource: object, name: str) -> str:

@@ -20,7 +20,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
-from powerman.look import link_of, present, redfish_boot, redfish_clock
+from powerman.look import link_of, redfish_boot, redfish_clock
 from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
@@ -127,7 +127,6 @@ class RedfishDriver:
     async def look(self) -> Look:
         """Reads the boot override of the system and the clock of its manager. Not by sushy, whose threads would take minutes for a
         thousand BMCs that are asked at once."""
-        await present(self._spec)
         path = self._targets.system if self._targets else self._spec.system or ""
         if not path:
             path = link_of(await self._request("GET", f"{_ROOT}Systems"), "Members")
