@@ -20,6 +20,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
+from powerman.line import LISTEN_S
 from powerman.look import link_of, redfish_boot, redfish_clock
 from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
@@ -203,7 +204,7 @@ class RedfishDriver:
                 answer = await _json(response)
                 if headers is _LAST:
                     response.close()
-                self._slowest = max(time.monotonic() - began, self._slowest * _DECAY)
+                self._slowest = max(min(time.monotonic() - began, LISTEN_S), self._slowest * _DECAY)
                 return response.status, answer
         except aiohttp.ClientConnectorCertificateError as error:
             raise OperationFailed(f"cannot trust the BMC at {spec.where}: {error.certificate_error}",

@@ -12,12 +12,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from vrack.secrets import make_secrets
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LoginRefused
+from powerman.line import LISTEN_S
 from powerman.redfish import RedfishDriver, Web
 from powerman.settings import BmcSpec
 
@@ -84,8 +86,16 @@ def test_an_answer_that_unpacks_to_more_than_any_is_not_read_to_its_end() -> Non
         answered(b"Content-Encoding: gzip\r\n", body)
 
 
-def answered(headers: bytes, body: bytes) -> object:
-    """What the driver makes of an answer of a BMC."""
+def test_one_that_answers_ever_later_is_not_waited_for_ever_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter((0.0, 3600.0))
+    monkeypatch.setattr("powerman.redfish.time", SimpleNamespace(monotonic=lambda: next(moments)))
+    drivers: list[RedfishDriver] = []
+    answered(b"", b"{}", drivers)
+    assert drivers[0].answer_s == LISTEN_S
+
+
+def answered(headers: bytes, body: bytes, drivers: list[RedfishDriver] | None = None) -> object:
+    """What the driver makes of an answer of a BMC; it is put into `drivers`."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -102,6 +112,7 @@ def answered(headers: bytes, body: bytes) -> object:
     async def ask() -> object:
         web = Web()
         driver = RedfishDriver(spec, web)
+        (drivers if drivers is not None else []).append(driver)
         try:
             return await driver._request("GET", "/redfish/v1/Systems/1")
         finally:
