@@ -175,8 +175,10 @@ class PxeService(Service):
         for name in (KERNEL, INITRD):
             path = state.settings.boot_dir / node.boot_set / name
             if not path.is_file():
-                raise OperationFailed(f"cannot boot {node.name}: {path} is not there",
-                                      hint="`layercake boot build` makes a boot set; `layercake boot default` chooses it")
+                raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint=(
+                    "`layercake boot build` makes a boot set; `layercake boot default` chooses it" if node.boot_set else
+                    "no boot set is for it: `layercake boot list` says what there is; `layercake boot build` makes one, and "
+                    "`layercake profile build NAME` one for nodes of that profile"))
         params = request.params
         window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
         try:

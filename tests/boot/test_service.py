@@ -91,8 +91,9 @@ async def test_arm_fails_where_the_boot_could_not_work(service: PxeService, make
     assert not await armed(service)
     await service.node_changed(NODE, RECORD)
     Path(files["boot_dir"], "minos.img").unlink()
-    with pytest.raises(OperationFailed, match=r"cannot boot n1: .*minos\.img is not there"):
+    with pytest.raises(OperationFailed, match=r"cannot boot n1: .*minos\.img is not there") as failed:
         await service.mutate(make_request("boot-arm"))
+    assert "profile build NAME" in failed.value.hint, "it has no boot set: none may be of its profile"
     assert not await armed(service)
 
 
