@@ -28,7 +28,8 @@ _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
 
 class Question(msgspec.Struct, frozen=True):
     """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
-    ("package.module:NAME"), the nodes that are known (Node.to_record), and the architectures that there are boot sets for."""
+    ("package.module:NAME"), the nodes that are known (Node.to_record), and the architectures and profiles that there are boot sets
+    for; None: they are not looked at."""
 
     text: str
     file: str
@@ -36,6 +37,7 @@ class Question(msgspec.Struct, frozen=True):
     modules: dict[str, str]
     known: list[dict[str, Any]] = []
     arches: list[str] | None = None
+    profiles: list[str] | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -70,7 +72,8 @@ def answer(question: Question) -> Answer:
     """Reads."""
     parts = parts_of(question.modules)
     try:
-        found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches)
+        found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches,
+                     known_profiles=question.profiles)
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))
     except InputError as error:

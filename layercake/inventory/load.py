@@ -33,13 +33,13 @@ TOP = ("defaults", "groups", "nodes")
 
 def load(
     source: str | Path, file: str = "", known_images: Collection[str] | None = None, *, parts: Mapping[str, Part],
-    known_arches: Collection[str] | None = None,
+    known_arches: Collection[str] | None = None, known_profiles: Collection[str] | None = None,
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages, `parts` are the modules' parts.
 
-    With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a node of another architecture.
-    Raises InventoryErrors (an InputError) with every mistake found, and InputError when the file cannot be read. No secret is read
-    here.
+    With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a node of another architecture;
+    with `known_profiles`, so is one of another boot profile. Raises InventoryErrors (an InputError) with every mistake found, and
+    InputError when the file cannot be read. No secret is read here.
     """
     if isinstance(source, Path):
         file = file or str(source)
@@ -47,7 +47,7 @@ def load(
     problems = Problems(file or "inventory")
     root = parse(source, problems)
     if isinstance(root, Table):
-        inventory = _Loader(problems, root, known_images, parts, known_arches).inventory()
+        inventory = _Loader(problems, root, known_images, parts, known_arches, known_profiles).inventory()
         problems.raise_if_any()
         return inventory
     if root is not None and not (isinstance(root, Scalar) and root.value is None):
@@ -60,8 +60,8 @@ class _Loader:
     """One reading of one inventory."""
 
     def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part],
-                 known_arches: Collection[str] | None = None) -> None:
-        self._problems, self._arches = problems, known_arches
+                 known_arches: Collection[str] | None = None, known_profiles: Collection[str] | None = None) -> None:
+        self._problems, self._arches, self._profiles = problems, known_arches, known_profiles
         self._root = root
         self._nodes: dict[str, Node] = {}
         self._declared = 0
@@ -155,11 +155,15 @@ class _Loader:
         if self._arches is not None and arch not in self._arches and not broken & {"arch"}:
             self._problems.add(merged["arch"].mark, f"node {label}: no boot set is for {arch}",
                                f"it could not be booted; there are sets for {', '.join(self._arches)}")
+        profile = _value(merged, "profile", "")
+        if profile and self._profiles is not None and profile not in self._profiles:
+            self._problems.add(merged["profile"].mark, f"node {label}: no boot set is of profile {profile}",
+                               f"`layercake profile build {profile}` makes one; {nearest(profile, self._profiles)}")
         if {"mac", "ip"} <= merged.keys():
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
                 state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names, parts=found,
-                profile=_value(merged, "profile", ""),
+                profile=profile,
                 domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
 

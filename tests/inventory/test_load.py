@@ -172,3 +172,20 @@ nodes:
     assert problem == (6, "node c[0-7]: no boot set is for aarch64")
     assert len(load_with(text, parts=standard().parts, known_arches=["x86_64", "aarch64"]).nodes) == 9
     assert len(load(text).nodes) == 9
+
+
+def test_a_profile_that_no_boot_set_is_of() -> None:
+    text = """
+nodes:
+  n0: {mac: "52:54:00:00:00:01", ip: 10.0.0.1}
+  g[0-1]:
+    profile: gpus
+    mac: "52:54:00:00:01:00+"
+    ip: 10.0.1.0+
+"""
+    with pytest.raises(InventoryErrors) as caught:
+        load_with(text, "rack.yaml", parts=standard().parts, known_profiles=["gpu", "server"])
+    (problem,) = {(p.line, p.message, p.hint) for p in caught.value.problems}
+    assert problem == (5, "node g[0-1]: no boot set is of profile gpus",
+                       "`layercake profile build gpus` makes one; did you mean gpu?")
+    assert len(load_with(text, parts=standard().parts, known_profiles=["gpus"]).nodes) == len(load(text).nodes) == 3

@@ -17,6 +17,7 @@ from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
 from layercake.head.state.store import Session
 from layercake.head.views.boots import boots_view
+from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import NotFound, Refused
 from minos.build import sets
@@ -263,3 +264,18 @@ async def test_a_profile_whose_set_was_deleted_has_another_of_its_sets(site: Sit
     assert head.boots.served(Boots(), "lab") == "first", "as after a restart of the head"
     assert await boots.remove_profile("lab") == ["first"]
     assert head.boots.of(Boots(), "lab") == ""
+
+
+async def test_a_profile_that_was_built_a_moment_ago_can_be_wanted(site: Site) -> None:
+    text = "nodes: {n9: {mac: '52:54:00:00:09:09', ip: 10.99.0.99, profile: lab}}\n"
+    plan, boots = site.world.ops.inventory.plan, site.world.head.boots.directory
+    assert (await plan(text, "site.yaml"))["changes"], "sets of an older Layercake say nothing of profiles"
+    for name in ("server", "lab"):
+        (boots / name).mkdir()
+        for file in ("vmlinuz", "minos.img"):
+            (boots / name / file).write_bytes(b"-")
+        (boots / name / "minos.json").write_text(f'{{"profile": {{"name": "{name}"}}}}')
+        if name == "server":
+            with pytest.raises(InventoryErrors, match="no boot set is of profile lab"):
+                await plan(text, "site.yaml")
+    assert (await plan(text, "site.yaml"))["changes"]
