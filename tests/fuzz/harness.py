@@ -16,12 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-SLOWEST_S = 5.0
-"""The longest that one input may take."""
+SLOWEST_S, HANGS_S = 5.0, 300.0
+"""The longest that one input may take: of processor time, for the machine may be busy, and at all."""
 GROWTH_MB = 48.0
 """What a process may grow by between the first quarter of its inputs and the last; caches of the libraries are full by then."""
 PEAK_MB = 512.0
 _SETTLE = 500
+_TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
 _LIBC = ctypes.CDLL("libc.so.6")
 _KEPT = 10
 
@@ -78,9 +79,9 @@ def feed(name: str, target: Target, inputs: int, seed: int) -> Report:
     with _watch():
         for number in range(inputs):
             data = target.make(chance)
-            begun = time.perf_counter()
+            begun = time.process_time()
             why = _try(target, data, report)
-            report.slowest_ms = max(report.slowest_ms, 1000 * (time.perf_counter() - begun))
+            report.slowest_ms = max(report.slowest_ms, 1000 * (time.process_time() - begun))
             if why:
                 report.unexpected += 1
                 place = "\n".join(why.splitlines()[-3:-1])
@@ -103,31 +104,39 @@ def replay(target: Target, data: bytes) -> str:
 
 
 def _try(target: Target, data: bytes, report: Report) -> str:
-    signal.setitimer(signal.ITIMER_REAL, SLOWEST_S)
+    found: BaseException | None = None
+    signal.setitimer(signal.ITIMER_PROF, SLOWEST_S)
+    signal.setitimer(signal.ITIMER_REAL, HANGS_S)
     try:
         target.take(data)
     except target.expected:
         report.refused += 1
-    except (Exception, TooSlow):  # noqa: BLE001 (that there is none is what is checked)
-        return traceback.format_exc(limit=-12)
+    except (Exception, TooSlow) as error:  # noqa: BLE001 (that there is none is what is checked)
+        found = error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    return ""
+        _still()
+    return "".join(traceback.format_exception(found, limit=-12)) if found else ""
+
+
+def _still() -> None:
+    for timer in _TIMERS:
+        signal.setitimer(timer, 0)
 
 
 class _watch:
-    """Raises TooSlow in this thread when the timer that is set for each input ends."""
+    """Raises TooSlow in this thread when a timer that is set for each input ends."""
 
     def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGALRM, _late)
+        self._before = {number: signal.signal(number, _late) for number in _TIMERS.values()}
 
     def __exit__(self, *found: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, self._before)
+        _still()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def _late(number: int, frame: FrameType | None) -> None:
-    raise TooSlow(f"it takes longer than {SLOWEST_S:g} s")
+    raise TooSlow(f"it takes longer than {SLOWEST_S:g} s" if number == signal.SIGPROF else f"it hangs, for {HANGS_S:g} s now")
 
 
 def _now() -> float:
