@@ -1,8 +1,8 @@
 """Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
 
 One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 and n3 from a USB stick, n1 and n2
-out of the card's own ROM, n4 with Secure Boot and Microsoft's keys. n0 has a controller of each kind and IPMI over KCS besides, n1
-a second card that nothing boots by.
+out of the card's own ROM, n4 with Secure Boot and Microsoft's keys, n5 by HTTP Boot. n0 has a controller of each kind and IPMI over
+KCS besides, n1 a second card that nothing boots by.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,m
 USB = ("-netdev", "user,id=net2,restrict=on", "-device", "qemu-xhci,id=usb", "-device", "usb-net,bus=usb.0,netdev=net2")
 
 
+NO_PXE = tuple(word for version in (4, 6) for word in ("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n"))
+"""OVMF without PXE, as a firmware that is set to HTTP Boot."""
+
+
 def stick(image: Path) -> tuple[str, ...]:
     """A USB stick that the machine boots by before its card, which has no ROM."""
     return ("-device", "qemu-xhci,id=stick", "-drive", f"if=none,id=stick0,format=raw,readonly=on,file={image}",
@@ -58,12 +62,15 @@ def machines(image: Path) -> tuple[VmSpec, ...]:
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=USB),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", more=stick(image)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=NO_PXE),
     )
 
 
-DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net"}
+DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net", "n5": "virtio_net"}
 PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, USB stick",
-         "n4": "UEFI, Secure Boot"}
+         "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot"}
+PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"]}
+"""What is sent before the script; an iPXE gets the script at once."""
 
 
 class Site:
@@ -109,7 +116,7 @@ def test_each_card_boots_by_its_own_driver(site: Site) -> None:
     for spec in site.rack.nodes:
         assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
         programs = [e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent")]
-        assert programs == (["shimx64.efi", "grubx64.efi"] if spec.secure_boot else []), "an iPXE gets the script at once"
+        assert programs == PROGRAMS.get(spec.name, [])
 
 
 def seconds(site: Site, node: str) -> dict[str, float]:
