@@ -23,6 +23,8 @@ from pxe.settings import Settings, packed
 from pxe.windows import Step, Windows
 
 _PXE, _HTTP = b"PXEClient", b"HTTPClient"
+NO_SHIM = "it boots with Secure Boot, but shim and GRUB are not there"
+INSTALL_SHIM = "install shim-signed and grub-efi-amd64-signed, and restart the head"
 # iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option 175, suboption 176 (no-pxedhcp).
 _NO_PXEDHCP = b"\xb0\x01\x01"
 _STEP_EVERY_S = 1.0
@@ -211,7 +213,7 @@ def unservable(node: Node, client: Client, net: Network) -> str:
     if not node.secure_boot or client not in (Client.UEFI, Client.UEFI_HTTP):
         return ""  # iPXE that runs has not been kept from it
     if not net.signed:
-        return "it boots with Secure Boot, but shim and GRUB are not there (install shim-signed, grub-efi-amd64-signed)"
+        return f"{NO_SHIM} ({INSTALL_SHIM})"
     return "with Secure Boot it must boot by PXE: the signed GRUB has no HTTP" if client is Client.UEFI_HTTP else ""
 
 

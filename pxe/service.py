@@ -13,7 +13,7 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
-from pxe.dhcp_decision import Client, Decision, Network, client_of, decide
+from pxe.dhcp_decision import INSTALL_SHIM, NO_SHIM, Client, Decision, Network, client_of, decide
 from pxe.dhcp_packet import DhcpPacket
 from pxe.dhcp_server import DhcpServer
 from pxe.http_server import HttpServer
@@ -49,6 +49,7 @@ class PxeService(Service):
         self._link: Link | None = None
         self._http: HttpServer | None = None
         self._counting: asyncio.Task[None] | None = None
+        self._signed = False
         self._sockets: list[DhcpServer | TftpServer | Advertiser] = []
 
     async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
@@ -59,8 +60,9 @@ class PxeService(Service):
         self._state = state = BootState(conf, self._nodes, self._windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
         signed = grub.programs(_LIBRARY)
+        self._signed = bool(signed)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
-        network = Network(conf, signed=bool(signed))
+        network = Network(conf, signed=self._signed)
 
         def decide_now(packet: DhcpPacket) -> Decision:
             self._look_for_disk_boot(packet, recorder)
@@ -138,7 +140,7 @@ class PxeService(Service):
     def visit(self, seconds: float) -> Fetchable:
         """Lets the head itself fetch for so long; what there is to fetch for the nodes that it has."""
         state = self._running()
-        conf, files, missing = state.settings, dict[str, str](), dict[str, str]()
+        conf, files, missing = state.settings, dict[str, str](), dict[str, tuple[str, str]]()
         of_set: dict[str, list[str]] = {}
         for node in self._nodes.all():
             of_set.setdefault(node.boot_set, []).append(node.name)
@@ -148,7 +150,9 @@ class PxeService(Service):
                 if path.is_file():
                     files[f"{chosen}/{name}".lstrip("/")] = str(path)
                 else:
-                    missing |= dict.fromkeys(names, f"{path} is not there")
+                    missing |= dict.fromkeys(names, (f"{path} is not there", "layercake boot build; layercake boot default"))
+        if not self._signed:
+            missing |= {node.name: (NO_SHIM, INSTALL_SHIM) for node in self._nodes.all() if node.secure_boot}
         state.visit.until = self._clock() + seconds
         programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
         return Fetchable(address=conf.address, tftp_port=conf.tftp_port, base=conf.http_base, programs=programs, files=files,

@@ -18,14 +18,14 @@ _REFUSED_EVERY_S = 10.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetchable:
     """What there is to fetch: by TFTP at `address` and `tftp_port` the `programs`, by HTTP below `base` the `files`, {name: where
-    it is on the head}. `missing`: {node: why it could not boot}."""
+    it is on the head}. `missing`: {node: (why it could not boot, what to do)}."""
 
     address: str
     tftp_port: int
     base: str
     programs: dict[str, str]
     files: dict[str, str]
-    missing: dict[str, str]
+    missing: dict[str, tuple[str, str]]
 
 
 @dataclass(slots=True)

@@ -85,9 +85,8 @@ def http_files(site: Site) -> list[Finding]:
         found.append(error(f"nodes have nothing to boot: {default['trouble'] if default else 'there is no default boot set'}",
                            "layercake boot build, layercake boot default"))
     visit = ask(site.api, VISIT, {"seconds": FETCH_S})
-    for why in sorted(set(visit["missing"].values())):
-        found.append(error(f"cannot boot: {why}", "layercake boot build; layercake boot default",
-                           [name for name, reason in visit["missing"].items() if reason == why]))
+    for why, do in sorted(set(map(tuple, visit["missing"].values()))):
+        found.append(error(f"cannot boot: {why}", do, [name for name, reason in visit["missing"].items() if reason[0] == why]))
     for name, path in visit["files"].items():
         if why := _by_http(f"{visit['base']}/{name}", Path(path)):
             found.append(error(f"cannot fetch {visit['base']}/{name}: {why}", _SEE))

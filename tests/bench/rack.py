@@ -1,7 +1,8 @@
 """Four VMs from power-off to a running systemd image, against dnsmasq and a static HTTP server bringing them to /init.
 
 Both turns use the same rack: VMs, firmware, kernel, initramfs, all on this machine's cores, one after the other. The
-ratio is power-off to all joined, over power-off to all at /init. Prints one JSON object last.
+ratio is power-off to all joined, over power-off to all at /init. `cold_plug_s`: how long the slowest node took to find its
+hardware and load the drivers. `--profile server`: the general kernel, with drivers in hardware.img. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from sampleimages import systemd_image
 from vrack.rack import Rack
 
 from minos.build import sets
+from pxe.paths.order import KERNEL, initrds
 from tests.bench._history import boot_steps, median
 
 LIMIT_S = 400.0
 AT_INIT = "init: Python"
 SCRIPT = """#!ipxe
-kernel http://10.99.0.1:8088/vmlinuz initrd=minos.img console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=10
-initrd --name minos.img http://10.99.0.1:8088/minos.img
+kernel http://10.99.0.1:8088/vmlinuz {names} console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=10
+{fetches}
 boot
 """
 DNSMASQ = """port=0
@@ -54,8 +56,8 @@ dhcp-boot=tag:!ipxe,tag:efi64,snponly.efi
 """
 
 
-def ours(rack: Rack, head: HeadRun) -> tuple[float, float, dict[str, dict[str, float]]]:
-    """Seconds to all joined and to all running their image, and each node's steps."""
+def ours(rack: Rack, head: HeadRun) -> tuple[float, float, dict[str, dict[str, float]], float]:
+    """Seconds to all joined and to all running their image, each node's steps, and the longest cold plug."""
     names = ",".join(n.name for n in rack.nodes)
     start = time.time()
     head.api("POST", "/v1/nodes/state", {"range": names, "state": "up"})
@@ -63,9 +65,16 @@ def ours(rack: Rack, head: HeadRun) -> tuple[float, float, dict[str, dict[str, f
     done = time.time() - start
     steps = {n.name: boot_steps(head.history(n.name), start) for n in rack.nodes}
     joined = max(s["joined"] for s in steps.values())
+    plugged: dict[str, float] = {}
+    while (sets.all_of(head.data / "boot")[0].directory / sets.HARDWARE).exists() and len(plugged) < len(rack.nodes):
+        plugged = {n.name: e["data"]["cold_plug_s"] for n in rack.nodes for e in head.history(n.name, "node.hardware")
+                   if e["at"] >= start}
+        if time.time() - start > LIMIT_S:
+            raise SystemExit("nodes do not tell of their hardware: " + head.describe())
+        time.sleep(0.1)
     head.api("POST", "/v1/nodes/state", {"range": names, "state": "off"})
     head.wait_converged(120)
-    return joined, done, steps
+    return joined, done, steps, max(plugged.values(), default=0.0)
 
 
 def theirs(rack: Rack, boot: Path, scratch: Path) -> float:
@@ -74,9 +83,13 @@ def theirs(rack: Rack, boot: Path, scratch: Path) -> float:
     for directory in (web, tftp):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-    for name in sets.FILES:
-        shutil.copy(sets.all_of(boot)[0].directory / name, web / name)
-    (web / "boot.ipxe").write_text(SCRIPT)
+    directory = sets.all_of(boot)[0].directory
+    archives = initrds(directory)
+    for name in (KERNEL, *archives):
+        shutil.copy(directory / name, web / name)
+    (web / "boot.ipxe").write_text(SCRIPT.format(
+        names=" ".join(f"initrd={name}" for name in archives),
+        fetches="\n".join(f"initrd --name {name} http://10.99.0.1:8088/{name}" for name in archives)))
     for name in ("undionly.kpxe", "snponly.efi"):
         shutil.copy(f"/usr/lib/ipxe/{name}", tftp / name)
     hosts = "".join(f"dhcp-host={n.mac},{n.ip}\n" for n in rack.nodes)
@@ -132,12 +145,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--profile", default="virtual")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="layercake-bench-"))
     rack = Rack(scratch / "rack", options.nodes)
-    head = HeadRun(rack, scratch / "head")
+    head = HeadRun(rack, scratch / "head", options.profile)
     joined, done, peer = [], [], []
-    steps: dict[str, dict[str, float]] = {}
+    steps, plugged = dict[str, dict[str, float]](), list[float]()
     try:
         image = systemd_image("debian-1")
         rack.up()
@@ -148,7 +162,8 @@ def main() -> None:
                 head.api("POST", "/v1/images", {"path": str(image), "name": "debian-1", "systemd": True})
                 head.apply(rack.inventory(images=["debian-1"]).replace("state: up", "state: 'off'"))
                 head.wait_converged(60)
-            a, b, steps = ours(rack, head)
+            a, b, steps, plug = ours(rack, head)
+            plugged.append(plug)
             head.stop()
             joined.append(a)
             done.append(b)
@@ -161,7 +176,7 @@ def main() -> None:
     print(json.dumps({
         "nodes": options.nodes, "rack_s": round(median(done), 1), "joined_s": round(median(joined), 1),
         "peer_init_s": round(median(peer), 1), "ratio": round(median([a / b for a, b in zip(joined, peer, strict=True)]), 3),
-        "steps": steps,
+        "profile": options.profile, "cold_plug_s": max(plugged), "steps": steps,
     }))
 
 

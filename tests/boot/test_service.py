@@ -260,7 +260,20 @@ async def test_a_visit_says_all_that_nodes_fetch_and_who_could_not_boot(service:
         await service.node_changed(f"id-{number}", {**RECORD, **own, "boot_set": "second"})
     said = service.visit(10.0)
     assert sorted(said.files) == ["minos.img", "second/hardware.img", "second/vmlinuz", "vmlinuz"]
-    assert said.missing == dict.fromkeys(("n2", "n3"), f"{boot}/second/minos.img is not there")
+    assert {node: why for node, (why, _) in said.missing.items()} == dict.fromkeys(
+        ("n2", "n3"), f"{boot}/second/minos.img is not there")
+
+
+@pytest.fixture
+def no_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pxe.service._LIBRARY", tmp_path)
+
+
+async def test_a_visit_says_that_secure_boot_needs_shim(no_shim: None, service: PxeService) -> None:
+    assert not service.visit(10.0).missing
+    await service.node_changed(NODE, {**RECORD, "secure_boot": True})
+    ((why, do),) = service.visit(10.0).missing.values()
+    assert "shim and GRUB are not there" in why and "restart the head" in do
 
 
 async def test_a_machine_that_boots_from_its_disk_is_told_of(service: PxeService, make_request: Ask, link: FakeLink) -> None:
