@@ -58,19 +58,19 @@ while [ -d "$2" ] && ! find "$2" -depth -type d -exec rmdir {} +; do sleep 0.1; 
 """
 
 
-def base(cache: Path, suite: str) -> Path:
-    """The base as a tar file. Must run as root; needs the network the first time, or when what is installed has changed. Raises
-    OperationFailed."""
+def base(cache: Path, suite: str, more: Sequence[str] = ()) -> Path:
+    """The base as a tar file, with `more` packages in apt's cache. Must run as root; needs the network the first time, or when what
+    is installed has changed. Raises OperationFailed."""
     cache.mkdir(parents=True, exist_ok=True)
     always, _ = depends((ROOT / "packages.txt").read_text())
-    wanted = sorted({*always, *FROM_DEBIAN.values()})
-    made = cache / f"clean-{suite}.tar"
+    wanted = sorted({*always, *FROM_DEBIAN.values(), *more})
+    made = cache / f"clean-{suite}{'-more' if more else ''}.tar"
     listed = made.with_suffix(".txt")
     package = profiles.KNOWN[profiles.VIRTUAL].kernel
     content = " ".join([*PACKAGES, *wanted, package])
     if made.exists() and listed.exists() and listed.read_text() == content:
         return made
-    partial = cache / f"partial-clean-{suite}.tar"
+    partial = made.with_name(f"partial-{made.name}")
     fetch = f'chroot "$1" sh -c "apt-get clean; apt-get -q -y --no-install-recommends --download-only install {" ".join(wanted)}"'
     kernel = (f'mkdir -p "$1{KERNELS}" && chroot "$1" sh -c \'cd {KERNELS} && apt-get -q -o APT::Sandbox::User=root download '
               f'$(apt-cache depends {package} | sed -n "s/.*Depends: \\(linux-image-[0-9][^ ]*\\)/\\1/p" | tail -n 1)\'')
@@ -84,13 +84,15 @@ def base(cache: Path, suite: str) -> Path:
 
 
 class CleanRoot:
-    """One such machine, in a directory. Its network has one interface, INTERFACE, that leads nowhere."""
+    """One such machine, in a directory. Its network is the namespace `network`; without one it has one interface, INTERFACE, that
+    leads nowhere."""
 
-    def __init__(self, directory: Path, tar: Path) -> None:
+    def __init__(self, directory: Path, tar: Path, network: str = "") -> None:
         self.directory = directory
         self.root = directory / "root"
         self._tar = tar
         self._name = f"lcr-{secrets.token_hex(3)}"
+        self._network = network or self._name
         self._groups = directory / "cgroup"
         self._process: subprocess.Popen[Any] | None = None
         self._init = 0
@@ -101,20 +103,25 @@ class CleanRoot:
         # What a test unpacks need not survive a power cut.
         (self.root / "etc/dpkg/dpkg.cfg.d/fast").write_text("force-unsafe-io\n")
         try:
-            for words in (("netns", "add", self._name), ("-n", self._name, "link", "set", "lo", "up"),
-                          ("-n", self._name, "link", "add", INTERFACE, "type", "bridge"),
-                          ("-n", self._name, "addr", "add", f"{ADDRESS}/24", "dev", INTERFACE),
-                          ("-n", self._name, "link", "set", INTERFACE, "up")):
-                subprocess.run(["ip", *words], check=True)
+            if self._network == self._name:
+                self._make_network()
             self.boot()
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
+    def _make_network(self) -> None:
+        for words in (("netns", "add", self._name), ("-n", self._name, "link", "set", "lo", "up"),
+                      ("-n", self._name, "link", "add", INTERFACE, "type", "bridge"),
+                      ("-n", self._name, "addr", "add", f"{ADDRESS}/24", "dev", INTERFACE),
+                      ("-n", self._name, "link", "set", INTERFACE, "up")):
+            subprocess.run(["ip", *words], check=True)
+
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.off()
-        subprocess.run(["ip", "netns", "del", self._name], check=False)
+        if self._network == self._name:
+            subprocess.run(["ip", "netns", "del", self._name], check=False)
         shutil.rmtree(self.root, ignore_errors=True)
 
     # -- power
@@ -128,7 +135,7 @@ class CleanRoot:
         with (self.directory / "boot.log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--",  # a test that is killed leaves no machine behind
-                 "nsenter", f"--net=/run/netns/{self._name}", "unshare", "--mount", "--propagation", "private",
+                 "nsenter", f"--net=/run/netns/{self._network}", "unshare", "--mount", "--propagation", "private",
                  "sh", "-c", outer, "-", str(self._groups), str(group), *alone, "sh", "-c", _START, str(self.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + START_S
