@@ -96,7 +96,8 @@ class Walk:
         self.do("layercake node list")
         self.do("layercake status")
         for node in self.rack.nodes:
-            self.do(f"layercake node exec {node.name} -- sh -c 'uname -r; cat /sys/kernel/security/lockdown; lsmod | head -n 5'")
+            self.do(f"layercake node exec {node.name} -- sh -c 'uname -r; readlink /sys/class/net/eth0/device/driver; "
+                    "dmesg | grep -i secureboot'")
 
 
 def main() -> int:
