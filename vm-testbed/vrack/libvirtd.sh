@@ -10,6 +10,13 @@ for place in run/libvirt:run var/lib/libvirt:lib etc/libvirt:etc var/log/libvirt
     mkdir -p "/${place%:*}" "$directory/${place#*:}"
     mount --bind "$directory/${place#*:}" "/${place%:*}"
 done
+# libvirt does not start without its user, whom only the package of its service makes, though nothing runs as that here.
+for file in passwd group; do
+    cp "/etc/$file" "$directory/$file"
+    [ "$file" = passwd ] && who=libvirt-qemu:x:64055:64055::/:/usr/sbin/nologin || who=libvirt-qemu:x:64055:
+    grep -q ^libvirt-qemu: "$directory/$file" || echo "$who" >> "$directory/$file"
+    mount --bind "$directory/$file" "/etc/$file"
+done
 # Machines run as root, without cgroups and confinement, which a container's root may not set up.
 cat > /etc/libvirt/qemu.conf <<CONF
 namespaces = []
