@@ -31,6 +31,10 @@ class Bounds:
     waiting: int = 3
 
 
+NICE = "10"
+"""The head goes first. With 19 this work would stand still for minutes beside a program that takes all there is."""
+
+
 class Aside:
     """One kind of work; `what` says what it is, as in "cannot read the inventory"."""
 
@@ -59,7 +63,7 @@ class Aside:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._rested - loop.time())
         process = await asyncio.create_subprocess_exec(
-            "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", "nice", "-n", "19",
+            "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", "nice", "-n", NICE,
             sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             start_new_session=True, env={k: os.environ[k] for k in _KEPT if k in os.environ})
         try:
