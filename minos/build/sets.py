@@ -30,8 +30,8 @@ from minos.build.profiles import Profile
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
-HARDWARE = builder.HARDWARE
-_MORE = (AGENT, HARDWARE, builder.CARDS, "minos.json")
+HARDWARE, MODULES = builder.HARDWARE, builder.MODULES
+_MORE = (AGENT, HARDWARE, MODULES, builder.CARDS, "minos.json")
 SIGNATURE = "signature"
 FIRST_PYTHON = "3.11"
 """Of the sets that do not say it."""
@@ -63,7 +63,7 @@ class BootSet:
 def name_of(directory: Path) -> str:
     """The name of the set in a directory: the version that built it, and a digest of its content."""
     digest = hashlib.blake2b(digest_size=4)
-    for name in (*FILES, AGENT, HARDWARE):
+    for name in (*FILES, AGENT, HARDWARE, MODULES):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())

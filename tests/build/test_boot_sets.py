@@ -55,6 +55,8 @@ def test_the_same_content_is_the_same_set(tmp_path: Path) -> None:
     again = sets.take(tmp_path, fill(tmp_path / ".b", "x"))
     other = sets.take(tmp_path, fill(tmp_path / ".c", "y"))
     assert first == again and other.name != first.name and {s.name for s in sets.all_of(tmp_path)} == {first.name, other.name}
+    (fill(tmp_path / ".d", "x") / sets.MODULES).write_text("modules")
+    assert sets.take(tmp_path, tmp_path / ".d").name not in {first.name, other.name}, "other modules are another set"
 
 
 @pytest.mark.parametrize("name", ["", "..", "../boot", ".new", "a/b", "A", "x" * 65, "a\n"])
@@ -82,13 +84,14 @@ def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
         head.agent(bare)
 
 
-@pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "agent.zip", "minos.json", "signature"])
+@pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "agent.zip", "modules.squashfs", "minos.json", "signature"])
 @pytest.mark.parametrize("how", ["changed", "grown", "gone", "same size and time"])
 def test_a_set_that_somebody_has_changed_is_given_to_no_node(tmp_path: Path, file: str, how: str) -> None:
     """The attack: who can write below boot/ puts a kernel, a minOS or an agent of his own there. Before, nodes booted it, and the
     head signed the agent with its own authority and handed it over."""
     fill(tmp_path / ".a", "x")
     (tmp_path / ".a" / "minos.json").write_text('{"kernel_release": "6.1"}')
+    (tmp_path / ".a" / sets.MODULES).write_text("modules")
     name, head = signed(tmp_path, tmp_path / ".a"), known(tmp_path)
     head.load({})
     assert head.look() == {} and head.served(Boots()) == name and head.get(name).name == name
