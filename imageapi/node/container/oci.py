@@ -152,7 +152,7 @@ def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effect
         found["linux"]["namespaces"].append({"type": "user"})
         found["linux"] |= {"uidMappings": mapping, "gidMappings": mapping}
     if not owns:
-        found["linux"]["seccomp"] = system_calls()
+        found["linux"]["seccomp"] = system_calls(modules="CAP_SYS_MODULE" in names)
     if "uts" in spec.namespaces:
         found["hostname"] = spec.hostname or hostname
     if limits := resources(spec.resources):
