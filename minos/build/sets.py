@@ -108,6 +108,20 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
     return f"{', '.join(other)} was changed since it was signed" if other else ""
 
 
+def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
+    """What a file of a set is by the set's signature: hex of its BLAKE2b-256, "" if the set has no such file. Raises InputError for
+    a set that is not signed so. Reads nothing else."""
+    try:
+        said = parse_json((boot / name / SIGNATURE).read_bytes())
+        text, signature = str(said["manifest"]), str(said["signature"])
+        told = json.loads(text) if signed(text, signature) else {}
+        if told.get("set") != name:
+            raise InputError(f"cannot use boot set {name}: it is not signed by this head")
+        return str(told["files"].get(file, ""))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot use boot set {name}: its signature cannot be read: {error!r}") from None
+
+
 def mark(boot: Path, name: str) -> tuple[object, ...]:
     """Differs when a file of a set was touched in any way since."""
     found: list[object] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.spec.image import manifest
 from imageapi.store.manifest import Signer
 from layercake.head.boots import DOCUMENT, Boots, BootSets
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
@@ -82,6 +84,30 @@ def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
     bare = sets.take(tmp_path, fill(tmp_path / ".b", "bare", agent=False)).name
     with pytest.raises(InputError, match="cannot hand over the agent"):
         head.agent(bare)
+
+
+def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
+    """What was signed when the set was built, and not what lies there now."""
+    fill(tmp_path / ".a", "x")
+    (tmp_path / ".a" / sets.MODULES).write_bytes(b"modules")
+    name, older = signed(tmp_path, tmp_path / ".a"), signed(tmp_path, fill(tmp_path / ".b", "an older Layercake"))
+    head, signer = known(tmp_path), Signer(tmp_path.parent / "signing.key")
+    head.load({})
+    assert head.look() == {} and head.modules(older) is None and head.modules("gone") is None and head.modules("../x") is None
+    digest = f"blake2b:{hashlib.blake2b(b'modules', digest_size=32).hexdigest()}"
+    found = head.modules(name)
+    assert found is not None and (found["digest"], found["size"]) == (digest, 7)
+    assert signer.signed(manifest(digest, 7, {}), found["signature"])
+    unread = known(tmp_path)
+    (tmp_path / name / sets.MODULES).write_bytes(b"another")
+    again = unread.modules(name)
+    assert again is not None and again["digest"] == digest, "what was signed stands: the node refuses what it gets"
+    assert "modules.squashfs was changed" in head.look()[name] and head.modules(name) is None
+    said = json.loads((tmp_path / name / "signature").read_text())
+    (tmp_path / name / "signature").write_text(json.dumps({**said, "manifest": said["manifest"].replace(digest[8:], "a" * 64)}))
+    assert known(tmp_path).modules(name) is None, "nobody else says what it is"
+    (tmp_path / name / "signature").write_text("[]")
+    assert known(tmp_path).modules(name) is None
 
 
 @pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "agent.zip", "modules.squashfs", "minos.json", "signature"])
