@@ -263,6 +263,11 @@ def test_the_kernel_is_told_where_the_firmware_is(tmp_path: Path, monkeypatch: p
     assert kernel.binds(asks_not, lambda content: pytest.fail("not asked for"), RELEASE) == []
 
 
+def test_a_container_beside_the_image_set_is_told_that_it_gets_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"kernel_modules.*only images of the node's set"):
+        Node(tmp_path).images.containers.create({"name": "x", "mount": {"kind": "tmpfs"}, "kernel_modules": True})
+
+
 def test_the_wire_form() -> None:
     spec = asking(Path(__file__), Path(__file__))
     wire = spec.to_wire()
