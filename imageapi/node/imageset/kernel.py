@@ -20,8 +20,8 @@ from imageapi.spec.image import ImageSpec
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
 SEARCH = Path("/sys/module/firmware_class/parameters/path")
-"""Where the kernel looks for firmware first. It never looks into a container, whichever program has loaded the module (Linux'
-Documentation/driver-api/firmware/fw_search_path.rst)."""
+"""Where the kernel looks for firmware first (Linux' Documentation/driver-api/firmware/fw_search_path.rst). It looks as process
+1 does, and never into a container, whichever program has loaded the module (tools/testing/selftests/firmware/fw_namespace.c)."""
 
 _ANOTHER = "build another boot set and boot it: `layercake boot build`, then `layercake boot roll`"
 
