@@ -1,4 +1,5 @@
-"""Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX with a ticket of the head's. Nothing else.
+"""Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX with a ticket of the head's, and of
+/images/boot/SET the modules of a boot set's kernel. Nothing else.
 
 Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does. aiohttp sends files by
 sendfile(2) on the standard event loop, without a copy through Python.
@@ -17,15 +18,18 @@ from layercake.kraken.errors import Refused
 from layercake.moduleapi.web import WebServer, known
 
 DIGEST = "[0-9a-f]{64}"
+SET = "[a-z0-9][a-z0-9._-]{0,63}"
+MODULES = "modules.squashfs"
 LIMITS = Limits(known=8, most=4096)
 """A node fetches an image at a time, or a few."""
 
 
 class ImageServer:
-    """One listening socket over one directory."""
+    """One listening socket over one directory, and `boot`, which has a directory for each boot set."""
 
-    def __init__(self, directory: Path, address: str, port: int) -> None:
+    def __init__(self, directory: Path, address: str, port: int, boot: Path | None = None) -> None:
         self._directory = directory
+        self._boot = boot
         self._tickets = Tickets(directory)
         self._address = address
         self._port = port
@@ -40,6 +44,7 @@ class ImageServer:
         """Opens the socket. Raises OSError."""
         app = web.Application(client_max_size=1024)
         app.router.add_get(f"/images/{{digest:{DIGEST}}}", self._send)
+        app.router.add_get(f"/images/{{digest:boot/{SET}}}", self._send)
         server = WebServer(app, LIMITS)
         await server.open(door.bound(self._address, self._port))
         self._server = server
@@ -56,7 +61,12 @@ class ImageServer:
             known(request, self._tickets.check(content, request.query))
         except Refused as refusal:
             raise web.HTTPForbidden(text=f"{refusal.message}\n") from None
-        file = self._directory / f"{content}.squashfs"
-        if not file.is_file():
+        file = self._file(content)
+        if file is None or not file.is_file():
             raise web.HTTPNotFound(text="no such image\n")
         return web.FileResponse(file, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
+
+    def _file(self, content: str) -> Path | None:
+        if not content.startswith("boot/"):
+            return self._directory / f"{content}.squashfs"
+        return self._boot and self._boot / content.removeprefix("boot/") / MODULES

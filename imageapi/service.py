@@ -13,7 +13,7 @@ from layercake.moduleapi.service import Link, Service
 
 
 class ImageService(Service):
-    """Serves DATA/images on the head's address."""
+    """Serves DATA/images, and the kernels' modules of DATA/boot, on the head's address."""
 
     module = MODULE
 
@@ -24,7 +24,7 @@ class ImageService(Service):
         """Opens the socket. Raises OperationFailed."""
         directory = Path(site.data_dir) / "images"
         directory.mkdir(parents=True, exist_ok=True)
-        server = ImageServer(directory, site.address, settings.http_port)
+        server = ImageServer(directory, site.address, settings.http_port, Path(site.data_dir) / "boot")
         try:
             await server.start()
         except OSError as error:

@@ -52,6 +52,8 @@ CONTAINER_MEANINGS = {
                     "[what a container may do](../explanation/security.md#containers).",
     "no_new_privileges": "Whether sudo and other set-user-ID programs gain nothing. Without it: true, with systemd false.",
     "user_namespace": "Whether its root is a user of the node without rights. Needs a Linux of 6.3 or later on the node.",
+    "kernel_modules": "Whether it sees the modules of the node's kernel in /lib/modules, and firmware in /lib/firmware, read-only. "
+                      "See [drivers in images](../howto/drivers-in-images.md).",
 }
 
 

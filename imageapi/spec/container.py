@@ -19,7 +19,8 @@ from imageapi.spec.objects import MountSpec, parse_container_mount
 from imageapi.spec.privileges import parse_capabilities
 
 CONTAINER_FIELDS = ("systemd", "command", "env", "stop_timeout_s", "restart", "depends", "health", "resources", "devices", "hooks",
-                    "mounts", "workdir", "namespaces", "hostname", "capabilities", "no_new_privileges", "user_namespace")
+                    "mounts", "workdir", "namespaces", "hostname", "capabilities", "no_new_privileges", "user_namespace",
+                    "kernel_modules")
 """All that may stand in a container description."""
 
 RESTARTS = ("on-failure", "never", "always")
@@ -62,7 +63,8 @@ class ContainerSpec:
     `depends` names images of the same set that must be up, and healthy, before this one is started; a name without a
     tag means whatever tag the set has of it. `hostname` "" is the node's own name. `health` is what the description says of it;
     what is asked is `check`. `capabilities` are those beside privileges.LEAST. `no_new_privileges` None is as the init needs it:
-    see `locked`. `user_namespace` makes the container's root a user of the node without rights.
+    see `locked`. `user_namespace` makes the container's root a user of the node without rights. `kernel_modules` shows it the
+    modules and the firmware of the node's kernel.
     """
 
     systemd: bool = False
@@ -82,6 +84,7 @@ class ContainerSpec:
     capabilities: tuple[str, ...] = ()
     no_new_privileges: bool | None = None
     user_namespace: bool = False
+    kernel_modules: bool = False
 
     @property
     def locked(self) -> bool:
@@ -103,6 +106,7 @@ class ContainerSpec:
             "mounts": [m.to_wire() for m in self.mounts], "workdir": self.workdir if self.workdir != "/" else "",
             "namespaces": list(self.namespaces) if self.namespaces != DEFAULT_NAMESPACES else [],
             "hostname": self.hostname, "capabilities": list(self.capabilities), "user_namespace": self.user_namespace or None,
+            "kernel_modules": self.kernel_modules or None,
         }
         if self.no_new_privileges is not None:
             more["no_new_privileges"] = self.no_new_privileges
@@ -162,7 +166,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
         namespaces=namespaces, hostname=hostname,
         capabilities=parse_capabilities(given.get("capabilities", [])), user_namespace=_switch(given, "user_namespace") or False,
-        no_new_privileges=_switch(given, "no_new_privileges"))
+        no_new_privileges=_switch(given, "no_new_privileges"), kernel_modules=_switch(given, "kernel_modules") or False)
 
 
 def _switch(given: Mapping[str, Any], name: str) -> bool | None:

@@ -15,6 +15,9 @@ from imageapi.spec.fields import fail
 from imageapi.spec.names import DIGEST, NAME
 from layercake.kraken.errors import InputError
 
+MODULES = "kernel-modules"
+"""What the content with a kernel's modules is called where an image's name stands."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
@@ -32,6 +35,14 @@ class ImageSpec:
     verity: Verity | None = None
     signature: str = field(default="", compare=False)
     """The head's, over `manifest`, in base64; "" from a head that has not signed it."""
+    modules: ImageSpec | None = field(default=None, compare=False)
+    """The content with the modules of the kernel that this node has booted, for one that asks for `kernel_modules`; None if the
+    head gives none."""
+
+    @property
+    def contents(self) -> tuple[ImageSpec, ...]:
+        """All that the node must have to run it: itself, and the modules."""
+        return (self,) if self.modules is None else (self, self.modules)
 
     @property
     def hex(self) -> str:
@@ -49,7 +60,8 @@ class ImageSpec:
                 "container": self.container.to_wire(),
                 **({"attach": self.attach.to_wire()} if self.attach else {}),
                 **({"verity": self.verity.to_wire()} if self.verity else {}),
-                **({"signature": self.signature} if self.signature else {})}
+                **({"signature": self.signature} if self.signature else {}),
+                **({"modules": self.modules.to_wire()} if self.modules else {})}
 
 
 def manifest(digest: str, size: int, verity: Mapping[str, Any]) -> str:
@@ -78,7 +90,17 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     signature = data.get("signature", "")
     if not isinstance(signature, str) or len(signature) > 100:
         raise fail("signature", signature, "64 bytes in base64")
-    return ImageSpec(name, digest, size, url, parse_container(data.get("container") or {}), attach, tree, signature)
+    container = parse_container(data.get("container") or {})
+    modules = _parse_modules(data["modules"]) if container.kernel_modules and data.get("modules") else None
+    return ImageSpec(name, digest, size, url, container, attach, tree, signature, modules)
+
+
+def _parse_modules(data: object) -> ImageSpec:
+    """Of an image of the same document: what it is given beside its own content. Raises InputError."""
+    if not isinstance(data, Mapping):
+        raise fail("modules", data, "a mapping")
+    said = {name: data[name] for name in ("digest", "size", "url", "signature") if name in data}
+    return parse_image({"name": MODULES, **said})
 
 
 def parse_images(data: list[Mapping[str, Any]]) -> tuple[ImageSpec, ...]:

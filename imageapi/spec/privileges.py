@@ -40,6 +40,9 @@ FORBIDDEN = ("add_key", "bpf", "delete_module", "finit_module", "init_module", "
              "open_by_handle_at", "request_key", "userfaultfd")
 """System calls that reach the whole kernel: its key rings know no containers."""
 
+MODULE_CALLS = ("delete_module", "finit_module", "init_module")
+"""Those among them that are what SYS_MODULE is for: who has it may use them."""
+
 _MACHINES = ("X86_64", "X86", "X32", "AARCH64", "ARM")
 """A machine that the filter does not name would have its programs killed."""
 
@@ -62,7 +65,8 @@ def granted(declared: tuple[str, ...]) -> tuple[str, ...]:
     return CAPABILITIES if ALL in declared else tuple(n for n in CAPABILITIES if n in LEAST or n in declared)
 
 
-def system_calls() -> dict[str, Any]:
-    """What OCI calls "seccomp": all system calls but the FORBIDDEN ones."""
-    rule = {"names": list(FORBIDDEN), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM}
+def system_calls(*, modules: bool = False) -> dict[str, Any]:
+    """What OCI calls "seccomp": all system calls but the FORBIDDEN ones. `modules` allows MODULE_CALLS."""
+    refused = [name for name in FORBIDDEN if not (modules and name in MODULE_CALLS)]
+    rule = {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM}
     return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule], "architectures": [f"SCMP_ARCH_{name}" for name in _MACHINES]}

@@ -48,6 +48,7 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     capabilities: list[str] | None = None
     no_new_privileges: bool | None = None
     user_namespace: bool | None = None
+    kernel_modules: bool | None = None
 
     def container(self) -> dict[str, Any]:
         """The container part."""

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from imageapi.spec.image import manifest
 from imageapi.store.manifest import Signer
-from layercake.kraken.errors import InputError, LayercakeError, Refused
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from minos.agent.swap import signed
 from minos.build import sets
 from minos.build.sets import BootSet
@@ -48,6 +49,7 @@ class BootSets:
         self._seen: dict[str, tuple[tuple[object, ...], str]] = {}
         self._sign = sign
         self._order = lru_cache(maxsize=8)(self._made)
+        self._modules = lru_cache(maxsize=8)(self._told)
         self.default = ""
         self.of_profiles: dict[str, str] = {}
 
@@ -139,6 +141,25 @@ class BootSets:
             log.error("%s", error)
             return None
         return None if made is None else {**made, "ask": boots.ask}
+
+    def modules(self, name: str) -> Mapping[str, Any] | None:
+        """What a node that has booted a set is told of the modules of its kernel (imageapi.spec.image); None for a set that has
+        none, or must not be used. From memory, but for the first time."""
+        try:
+            return None if self.trouble(name) else self._modules(name)
+        except (LayercakeError, OSError) as error:
+            log.debug("no kernel modules for a node: %s", error)
+            return None
+
+    def _told(self, name: str) -> Mapping[str, Any]:
+        """Raises LayercakeError, OSError. The digest is that of the file when it was signed: nothing needs to be read."""
+        found = sets.load(self.directory, name)
+        digest = sets.signed_digest(self.directory, name, sets.MODULES, self._signer.signed)
+        if not digest:
+            raise NotFound(f"cannot find the kernel's modules of boot set {name}: it has none")
+        size = (found.directory / sets.MODULES).stat().st_size
+        said = f"blake2b:{digest}"
+        return {"digest": said, "size": size, "signature": self._signer.sign(manifest(said, size, {}))}
 
     def _made(self, name: str) -> dict[str, Any] | None:
         data = self.agent(name)

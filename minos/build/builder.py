@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.agent.bond.trust import mark
-from minos.build import cpio, hardware, kernel, profiles, python
+from minos.build import cpio, hardware, kernel, profiles, python, tree
 from minos.build.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,9 @@ APPLETS = (
     "reset", "clear", "watch", "which", "xargs", "sort", "wc",
 )
 LIMIT = 10 * 1000 * 1000
-HARDWARE, CARDS = "hardware.img", "cards.json"
+HARDWARE, CARDS, MODULES = "hardware.img", "cards.json", tree.MODULES
+BESIDE = (HARDWARE, MODULES)
+"""The parts that are files of their own, beside minos.img."""
 COMPRESSORS: Mapping[str, tuple[str, ...]] = {
     "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
     "xz": ("xz", "-9e", "--check=crc32", "-c"),
@@ -188,13 +190,16 @@ def compress(data: bytes, compression: str, *, quick: bool = False) -> bytes:
 
 
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
-    """Builds vmlinuz, minos.img, agent.zip and minos.json in options.out. Raises LayercakeError with what is missing."""
+    """Builds vmlinuz, minos.img, agent.zip, modules.squashfs and minos.json in options.out. Raises LayercakeError with what is
+    missing."""
     _check_authority(options.ca)
     say(f"kernel {options.profile.kernel}")
     found = profiles.fetch(options.profile, options.cache)
     say(f"kernel {found.release}")
     closure = python.closure(options.python, ROOT, ENTRIES)
-    extra = _hardware(options, found)
+    places = profiles.firmware(options.profile, options.cache)
+    extra = _hardware(options, found, places)
+    for_images, unpacked = tree.pack(found, _firmware(found, extra, places), options.cache)
     archives = {name: cpio.archive(entries) for name, entries in collect(options, found, closure).items()}
     if extra is not None:
         archives[HARDWARE] = cpio.archive(extra.entries)
@@ -204,7 +209,9 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     if options.ca:
         packed["site"] = archives["site"] = cpio.archive({CA_PATH: _file(options.ca)})
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
+    sizes[MODULES] = Part(unpacked, for_images.stat().st_size)
     options.out.mkdir(parents=True, exist_ok=True)
+    write_atomic(options.out / MODULES, for_images.read_bytes(), mode=0o644)
     vmlinuz, image = options.out / "vmlinuz", options.out / "minos.img"
     write_atomic(vmlinuz, found.image.read_bytes(), mode=0o644)
     if extra is not None:
@@ -222,9 +229,17 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     return result
 
 
-def _hardware(options: BuildOptions, found: kernel.Kernel) -> hardware.Hardware | None:
+def _hardware(options: BuildOptions, found: kernel.Kernel, places: Sequence[Path]) -> hardware.Hardware | None:
     names = profiles.modules(found, options.profile.modules)
-    return hardware.collect(found, names, profiles.firmware(options.profile, options.cache)) if names else None
+    return hardware.collect(found, names, places) if names else None
+
+
+def _firmware(found: kernel.Kernel, extra: hardware.Hardware | None, places: Sequence[Path]) -> dict[str, Path]:
+    """That of modules.squashfs: what hardware.img has, and of the profile's own firmware what any other module may ask for. Not of
+    this machine's: it may have that of all graphics cards there are."""
+    *own, _ = places
+    mine, _ = hardware.firmware_of(found, extra.modules if extra is not None else (), places)
+    return hardware.firmware_of(found, found.index, own)[0] | mine
 
 
 def _check_authority(path: Path | None) -> None:
@@ -254,7 +269,7 @@ def table(result: BuildResult) -> str:
     lines = [f"{'part':<14}{'unpacked':>12}{'packed':>12}"]
     lines += [f"{name:<14}{part.raw:>12,}{part.packed:>12,}" for name, part in
               sorted(result.parts.items(), key=lambda item: -item[1].packed)]
-    raw = sum(part.raw for name, part in result.parts.items() if name != HARDWARE)
+    raw = sum(part.raw for name, part in result.parts.items() if name not in BESIDE)
     lines += [f"{'minos.img':<14}{raw:>12,}{result.initramfs_bytes:>12,}", f"{'vmlinuz':<14}{'':>12}{result.kernel_bytes:>12,}"]
     if result.initramfs_bytes > LIMIT:
         lines.append(f"minos.img is over the aim of {LIMIT:,} bytes")

@@ -81,19 +81,26 @@ def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> 
     """The content of hardware.img. Raises InputError for a module of another kernel or another machine."""
     images = kernel.select(found, names)
     entries: dict[str, cpio.Entry] = {f"{DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in images.items()}
-    places, missing = list(firmware), {}
-    for wanted, users in sorted(_wanted(found, images).items()):
-        file = next((place / name for place in places for name in (wanted, f"{wanted}.xz", f"{wanted}.zst")
-                     if (place / name).is_file()), None)
-        if file is None:
-            missing[wanted] = users
-            continue
-        ending = file.suffix if file.name != Path(wanted).name else ""
-        entries[f"usr/lib/firmware/{wanted}{ending}"] = cpio.regular(file.read_bytes())
+    files, missing = firmware_of(found, images, firmware)
+    entries |= {f"usr/lib/firmware/{name}": cpio.regular(path.read_bytes()) for name, path in files.items()}
     said = tables(found, images)
     entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**said}, _MARSHAL_VERSION))
     entries |= _for_modprobe(found, images)
     return Hardware(entries, tuple(images), missing)
+
+
+def firmware_of(found: Kernel, names: Iterable[str], places: Iterable[Path]) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
+    """The firmware that modules may ask for, looked for in directories laid out as /lib/firmware: ({path below: file}, {what nobody
+    has: the modules that may ask for it}). A file may be packed, as the kernel unpacks it: its path has the ending then."""
+    places, files, missing = list(places), dict[str, Path](), dict[str, tuple[str, ...]]()
+    for wanted, users in sorted(_wanted(found, names).items()):
+        name, file = next(((name, place / name) for place in places for name in (wanted, f"{wanted}.xz", f"{wanted}.zst")
+                           if (place / name).is_file()), (wanted, None))
+        if file is None:
+            missing[wanted] = users
+        else:
+            files[name] = file
+    return files, missing
 
 
 def _wanted(found: Kernel, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

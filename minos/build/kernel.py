@@ -52,10 +52,15 @@ class Kernel:
     image: Path
     modules: Path
 
+    @property
+    def files(self) -> list[Path]:
+        """The files of all its modules."""
+        return sorted(p for p in self.modules.rglob("*.ko*") if p.name.endswith(_SUFFIXES))
+
     @cached_property
     def index(self) -> Mapping[str, Module]:
         """All its modules by name. Raises OperationFailed for a file that is none."""
-        return {plain(p.name): _module(p) for p in sorted(self.modules.rglob("*.ko*")) if p.name.endswith(_SUFFIXES)}
+        return {plain(p.name): _module(p) for p in self.files}
 
     @cached_property
     def builtin(self) -> frozenset[str]:
@@ -64,11 +69,13 @@ class Kernel:
         return frozenset(plain(Path(line).name) for line in listing.read_text().split()) if listing.exists() else frozenset()
 
 
-def _run(*command: str, cwd: Path | None = None) -> str:
+def run(*command: str, cwd: Path | None = None, package: str = "") -> str:
+    """What a program says. Raises OperationFailed with its last words, or with the `package` that has it."""
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     except FileNotFoundError:
-        raise OperationFailed(f"cannot run {command[0]}: it is not installed", hint=f"apt-get install {command[0]}") from None
+        raise OperationFailed(f"cannot run {command[0]}: it is not installed",
+                              hint=f"apt-get install {package or command[0]}") from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no output"])[-1]
         raise OperationFailed(f"cannot run {' '.join(command)}: {last}") from None
@@ -79,7 +86,7 @@ def resolve(package: str) -> str:
     """The package that really holds the kernel: a meta-package's dependency, or the package itself."""
     if re.match(r"linux-image-\d", package):
         return package
-    text = _run("apt-cache", "depends", package)
+    text = run("apt-cache", "depends", package)
     found = re.findall(r"Depends: (linux-image-\d\S*)", text)
     if not found:
         raise InputError(f"cannot find a kernel in {package}: it depends on no linux-image package",
@@ -95,13 +102,13 @@ def fetch(package: str, cache: Path) -> Path:
 def download(name: str, cache: Path) -> Path:
     """The .deb of a package in the cache; downloaded only if the distribution's candidate is not there yet."""
     cache.mkdir(parents=True, exist_ok=True)
-    match = re.search(r"Candidate: (\S+)", _run("apt-cache", "policy", name))
+    match = re.search(r"Candidate: (\S+)", run("apt-cache", "policy", name))
     if not match or match[1] == "(none)":
         raise InputError(f"cannot download {name}: apt knows no such package",
                          hint="run apt-get update; firmware is in Debian's component non-free-firmware")
     pattern = f"{name}_{match[1].replace(':', '%3a')}_*.deb"
     if not list(cache.glob(pattern)):
-        _run("apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name, cwd=cache)
+        run("apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name, cwd=cache)
     found = sorted(cache.glob(pattern))
     if not found:
         raise OperationFailed(f"cannot download {name}: apt-get wrote no {pattern} in {cache}")
@@ -114,7 +121,7 @@ def opened(package: Path) -> Path:
     if not tree.exists():
         partial = package.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        _run("dpkg-deb", "-x", str(package), str(partial))
+        run("dpkg-deb", "-x", str(package), str(partial))
         partial.rename(tree)
     return tree
 

@@ -30,8 +30,8 @@ from minos.build.profiles import Profile
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
-HARDWARE = builder.HARDWARE
-_MORE = (AGENT, HARDWARE, builder.CARDS, "minos.json")
+HARDWARE, MODULES = builder.HARDWARE, builder.MODULES
+_MORE = (AGENT, HARDWARE, MODULES, builder.CARDS, "minos.json")
 SIGNATURE = "signature"
 FIRST_PYTHON = "3.11"
 """Of the sets that do not say it."""
@@ -63,7 +63,7 @@ class BootSet:
 def name_of(directory: Path) -> str:
     """The name of the set in a directory: the version that built it, and a digest of its content."""
     digest = hashlib.blake2b(digest_size=4)
-    for name in (*FILES, AGENT, HARDWARE):
+    for name in (*FILES, AGENT, HARDWARE, MODULES):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
@@ -106,6 +106,20 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
         return f"its signature is that of {str(told['set'])[:64]}"
     other = sorted(file for file in {*told["files"], *found} if told["files"].get(file) != found.get(file))
     return f"{', '.join(other)} was changed since it was signed" if other else ""
+
+
+def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
+    """What a file of a set is by the set's signature: hex of its BLAKE2b-256, "" if the set has no such file. Raises InputError for
+    a set that is not signed so. Reads nothing else."""
+    try:
+        said = parse_json((boot / name / SIGNATURE).read_bytes())
+        text, signature = str(said["manifest"]), str(said["signature"])
+        told = json.loads(text) if signed(text, signature) else {}
+        if told.get("set") != name:
+            raise InputError(f"cannot use boot set {name}: it is not signed by this head")
+        return str(told["files"].get(file, ""))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot use boot set {name}: its signature cannot be read: {error!r}") from None
 
 
 def mark(boot: Path, name: str) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.spec.image import manifest
 from imageapi.store.manifest import Signer
 from layercake.head.boots import DOCUMENT, Boots, BootSets
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
@@ -55,6 +57,8 @@ def test_the_same_content_is_the_same_set(tmp_path: Path) -> None:
     again = sets.take(tmp_path, fill(tmp_path / ".b", "x"))
     other = sets.take(tmp_path, fill(tmp_path / ".c", "y"))
     assert first == again and other.name != first.name and {s.name for s in sets.all_of(tmp_path)} == {first.name, other.name}
+    (fill(tmp_path / ".d", "x") / sets.MODULES).write_text("modules")
+    assert sets.take(tmp_path, tmp_path / ".d").name not in {first.name, other.name}, "other modules are another set"
 
 
 @pytest.mark.parametrize("name", ["", "..", "../boot", ".new", "a/b", "A", "x" * 65, "a\n"])
@@ -82,13 +86,38 @@ def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
         head.agent(bare)
 
 
-@pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "agent.zip", "minos.json", "signature"])
+def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
+    """What was signed when the set was built, and not what lies there now."""
+    fill(tmp_path / ".a", "x")
+    (tmp_path / ".a" / sets.MODULES).write_bytes(b"modules")
+    name, older = signed(tmp_path, tmp_path / ".a"), signed(tmp_path, fill(tmp_path / ".b", "an older Layercake"))
+    head, signer = known(tmp_path), Signer(tmp_path.parent / "signing.key")
+    head.load({})
+    assert head.look() == {} and head.modules(older) is None and head.modules("gone") is None and head.modules("../x") is None
+    digest = f"blake2b:{hashlib.blake2b(b'modules', digest_size=32).hexdigest()}"
+    found = head.modules(name)
+    assert found is not None and (found["digest"], found["size"]) == (digest, 7)
+    assert signer.signed(manifest(digest, 7, {}), found["signature"])
+    unread = known(tmp_path)
+    (tmp_path / name / sets.MODULES).write_bytes(b"another")
+    again = unread.modules(name)
+    assert again is not None and again["digest"] == digest, "what was signed stands: the node refuses what it gets"
+    assert "modules.squashfs was changed" in head.look()[name] and head.modules(name) is None
+    said = json.loads((tmp_path / name / "signature").read_text())
+    (tmp_path / name / "signature").write_text(json.dumps({**said, "manifest": said["manifest"].replace(digest[8:], "a" * 64)}))
+    assert known(tmp_path).modules(name) is None, "nobody else says what it is"
+    (tmp_path / name / "signature").write_text("[]")
+    assert known(tmp_path).modules(name) is None
+
+
+@pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "agent.zip", "modules.squashfs", "minos.json", "signature"])
 @pytest.mark.parametrize("how", ["changed", "grown", "gone", "same size and time"])
 def test_a_set_that_somebody_has_changed_is_given_to_no_node(tmp_path: Path, file: str, how: str) -> None:
     """The attack: who can write below boot/ puts a kernel, a minOS or an agent of his own there. Before, nodes booted it, and the
     head signed the agent with its own authority and handed it over."""
     fill(tmp_path / ".a", "x")
     (tmp_path / ".a" / "minos.json").write_text('{"kernel_release": "6.1"}')
+    (tmp_path / ".a" / sets.MODULES).write_text("modules")
     name, head = signed(tmp_path, tmp_path / ".a"), known(tmp_path)
     head.load({})
     assert head.look() == {} and head.served(Boots()) == name and head.get(name).name == name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from layercake.head.state.store import WantedImage
 from layercake.kraken.planner import Planner
 from layercake.kraken.wire import bearer, node_text
 from minos.agent.state import Config, SessionFile, parse_join
+from minos.build import sets
 from tests.support.world import World
 
 BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
@@ -61,6 +63,26 @@ async def test_a_node_gets_the_key_by_which_its_images_are_signed_and_keeps_it(
     found = SessionFile(tmp_path).load(config)
     assert found is not None and found.image_key == session.image_key
     assert parse_join({key: value for key, value in answer.items() if key != "image_key"} | {"sync": "h:1"}).image_key == b""
+
+
+async def test_a_node_is_told_of_the_modules_of_the_kernel_that_it_has_booted(world: World, client: TestClient[Any, Any]) -> None:
+    """With the image that asks for them, and of the set that it has booted, not of the one that it boots next."""
+    boots = world.head.boots
+    for name in ("runs", "next"):
+        (boots.directory / name).mkdir(parents=True)
+        for file in (*sets.FILES, sets.MODULES):
+            (boots.directory / name / file).write_text(f"{file} {name}")
+        sets.sign(boots.directory / name, name, world.head.images.signer.sign)
+    boots.default = "next"
+    digest = f"blake2b:{'a' * 64}"
+    world.node("n0").wanted = (WantedImage("app", digest, 1, {"kernel_modules": True}), WantedImage("web", digest, 1, {}))
+    token = world.head.joining.open(world.node("n0"), 60)
+    answer = await (await client.post("/node/v1/join", json={**claim(world, token), "boot": "runs"})).json()
+    app, web = parse_images(answer["desired"]["images"])
+    assert app.modules is not None and web.modules is None
+    assert app.modules.digest == f"blake2b:{blake2b(b'modules.squashfs runs', digest_size=32).hexdigest()}"
+    assert "/images/boot/runs?node=" in app.modules.url
+    assert by_key(base64.b64decode(answer["image_key"]), app.modules.manifest, app.modules.signature)
 
 
 async def test_a_join_whose_answer_was_lost_is_answered_again(world: World, client: TestClient[Any, Any]) -> None:

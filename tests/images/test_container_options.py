@@ -28,6 +28,7 @@ FULL: dict[str, Any] = {
     "mounts": [{"target": "/home", "kind": "nfs", "source": "10.0.0.1:/export/home", "options": "nolock,vers=3", "readonly": True}],
     "workdir": "/srv", "namespaces": ["pid", "uts", "mount", "cgroup", "network"], "hostname": "web-1",
     "capabilities": ["NET_RAW", "SYS_NICE"], "no_new_privileges": False, "user_namespace": True,
+    "kernel_modules": True,
 }
 
 SCRIPT = """#!/bin/sh
@@ -73,6 +74,7 @@ def test_every_field_goes_there_and_back() -> None:
     {"workdir": "srv"}, {"workdir": "/a/../b"},
     {"namespaces": ["pid"]}, {"namespaces": ["mount"]}, {"namespaces": ["mount", "user"]}, {"namespaces": "mount"},
     {"hostname": "a b"}, {"hostname": "-x"}, {"hostname": "x" * 65},
+    {"kernel_modules": "yes"}, {"kernel_modules": 1},
 ])
 def test_hostile_wishes_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="cannot use image"):

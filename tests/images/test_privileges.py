@@ -62,6 +62,16 @@ def tenant(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return squash(tree, tree.parent / "tenant.squashfs")
 
 
+def test_who_may_load_modules_may_use_the_calls_for_it_and_nobody_else() -> None:
+    """Before, a container with SYS_MODULE was refused by the filter."""
+    def refused(*declared: str) -> set[str]:
+        made = oci.config(ContainerSpec(capabilities=declared), root="/r", cgroup="/c", hostname="n", effective=-1)
+        return {name for rule in made["linux"]["seccomp"]["syscalls"] for name in rule["names"]}
+
+    assert refused() - refused("SYS_MODULE") == {"init_module", "finit_module", "delete_module"}
+    assert refused() == refused("NET_ADMIN") and {"kexec_load", "bpf"} <= refused("SYS_MODULE")
+
+
 def answers(text: str) -> dict[str, str]:
     found = [line.split() for line in text.splitlines()]
     return {words[0].rstrip(":"): words[1] for words in found if len(words) == 2}

@@ -112,6 +112,10 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
     base = f"http://127.0.0.1:{service.server.port}"
     hexdigest, data = image.digest.partition(":")[2], one.read_bytes()
     tickets, nothing = Tickets(store.directory), "0" * 64
+    for name in ("0.2.0-ab", "old"):
+        (tmp_path / "boot" / name).mkdir(parents=True)
+        (tmp_path / "boot" / name / "minos.img").write_text("secret")
+    (tmp_path / "boot/0.2.0-ab/modules.squashfs").write_bytes(b"modules")
     url = f"{base}/images/{hexdigest}?{tickets.issue(hexdigest, 'n0')}"
     try:
         async with aiohttp.ClientSession() as client:
@@ -121,7 +125,12 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
                 assert answer.status == 200 and int(answer.headers["Content-Length"]) == len(data)
             async with client.get(url, headers={"Range": "bytes=1000-1999"}) as answer:
                 assert answer.status == 206 and await answer.read() == data[1000:2000]
-            for path in ("/", "/images/", "/images/../secret", "/images/%2e%2e%2fsecret", "/images/index.json", "/index.json",
+            for content, good in (("boot/0.2.0-ab", True), ("boot/old", False), (hexdigest, False)):
+                async with client.get(f"{base}/images/boot/0.2.0-ab?{tickets.issue(content, 'n0')}") as answer:
+                    assert (answer.status, await answer.read() == b"modules") == (200 if good else 403, good), content
+            for path in ("/", "/images/boot/", "/images/boot/0.2.0-ab/minos.img", "/images/boot/..", "/images/boot/%2e%2e",
+                         f"/images/boot/old?{tickets.issue('boot/old', 'n0')}", "/images/", "/images/../secret",
+                         "/images/%2e%2e%2fsecret", "/images/index.json", "/index.json",
                          "/images/tickets.key", f"/images/{hexdigest}.squashfs",
                          f"/images/{nothing}?{tickets.issue(nothing, 'n0')}"):
                 async with client.get(base + path) as answer:

@@ -15,7 +15,7 @@ import pytest
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, BuildResult, append_files, build, cpio, table
 from minos.build import python as python_module
-from minos.build.builder import ENTRIES, HARDWARE, LIMIT, ROOT
+from minos.build.builder import BESIDE, ENTRIES, HARDWARE, LIMIT, MODULES, ROOT
 from minos.build.profiles import KNOWN, Profile
 
 CACHE = Path.home() / ".cache/layercake"
@@ -52,7 +52,7 @@ def unpack(result: BuildResult, into: Path) -> Path:
     """Unpacks minos.img part by part."""
     into.mkdir()
     data, at = result.image.read_bytes(), 0
-    for part in result.parts.values():
+    for part in (part for name, part in result.parts.items() if name not in BESIDE):
         piece = data[at : at + part.packed]
         at += part.packed
         if piece[:6] != b"070701":  # the padding behind a part makes zstd complain, after it has done its work
@@ -69,7 +69,9 @@ def _cpio(data: bytes, into: Path) -> None:
 
 def test_small_enough_and_the_parts_add_up(built: BuildResult) -> None:
     assert built.initramfs_bytes <= LIMIT
-    assert built.initramfs_bytes == built.image.stat().st_size == sum(part.packed for part in built.parts.values())
+    inside = sum(part.packed for name, part in built.parts.items() if name not in BESIDE)
+    assert built.initramfs_bytes == built.image.stat().st_size == inside
+    assert (built.image.parent / MODULES).stat().st_size == built.parts[MODULES].packed
     written = json.loads((built.image.parent / "minos.json").read_text())
     assert written["initramfs_bytes"] == built.initramfs_bytes
     assert set(written["parts"]) == set(built.parts) >= {"base", "python", "stdlib", "tls", "crun", "modules", "layercake"}
@@ -81,6 +83,7 @@ def test_same_inputs_same_bytes(built: BuildResult, tmp_path: Path, authority: P
     again = build(BuildOptions(tmp_path, CACHE, authority))
     assert again.image.read_bytes() == built.image.read_bytes()
     assert again.vmlinuz.read_bytes() == built.vmlinuz.read_bytes()
+    assert (tmp_path / MODULES).read_bytes() == (built.image.parent / MODULES).read_bytes()
 
 
 def test_what_ships_imports_only_what_is_allowed() -> None:

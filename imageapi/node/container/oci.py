@@ -79,11 +79,17 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A mount of the node that the container sees."""
+    """A mount of the node that the container sees. `harmless`: no device and no set-user-ID program in it is one."""
 
     source: str
     target: str
     readonly: bool = False
+    harmless: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """As OCI has them."""
+        return ("rbind", "rslave", *(("nosuid", "nodev") if self.harmless else ()), "ro" if self.readonly else "rw")
 
 
 CPU_PERIOD = 100_000
@@ -130,7 +136,7 @@ def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effect
     names = capabilities(effective, spec.capabilities)
     owns = f"CAP_{OWNS_NODE}" in names
     inside = mounts(spec, console, owns)
-    inside += [_mount(b.target, "bind", "rbind", "rslave", "ro" if b.readonly else "rw", source=b.source) for b in binds]
+    inside += [_mount(b.target, "bind", *b.options, source=b.source) for b in binds]
     found: dict[str, Any] = {
         "ociVersion": "1.0.0",
         "process": {
@@ -152,7 +158,7 @@ def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effect
         found["linux"]["namespaces"].append({"type": "user"})
         found["linux"] |= {"uidMappings": mapping, "gidMappings": mapping}
     if not owns:
-        found["linux"]["seccomp"] = system_calls()
+        found["linux"]["seccomp"] = system_calls(modules="CAP_SYS_MODULE" in names)
     if "uts" in spec.namespaces:
         found["hostname"] = spec.hostname or hostname
     if limits := resources(spec.resources):

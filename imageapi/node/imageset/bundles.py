@@ -5,6 +5,7 @@ RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from imageapi.node.attach.fetch import DigestMismatch
 from imageapi.node.container import oci
 from imageapi.node.container.process import Process
 from imageapi.node.container.runtime import Runtime
+from imageapi.node.imageset import kernel
 from imageapi.node.imageset.layers import NotSigned
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
@@ -62,13 +64,14 @@ class Bundles:
             self._records.save(instance)
             marks = [time.monotonic()]
             layer = self._layer(instance.spec, interrupted)
+            shown = kernel.binds(instance.spec, lambda content: self._layer(content, interrupted), os.uname().release)
             marks.append(time.monotonic())
             step = LastError.OVERLAY
             first = idmap.first_user(instance.spec.name) if instance.spec.container.user_namespace else 0
             root = self._root(instance, layer, first)
             marks.append(time.monotonic())
             step = LastError.MOUNT
-            binds = self._mounts(instance)
+            binds = [*shown, *self._mounts(instance)]
             step = LastError.INIT_FAIL
             instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds, first)
             marks.append(time.monotonic())

@@ -79,10 +79,10 @@ class Stock:
         """Frees what is neither wanted nor used nor staged. What cannot be freed is told."""
         with self.changing:
             with self._moved:
-                kept = set(self._staged)
-            kept |= {i.spec.hex for i in self._table.instances()} | {spec.hex for spec in self._table.wanted}
+                kept = list(self._staged.values())
+            kept += [*(i.spec for i in self._table.instances()), *self._table.wanted]
             try:
-                clean = self._layers.collect(kept)
+                clean = self._layers.collect(content.hex for spec in kept for content in spec.contents)
             except (LayercakeError, OSError) as error:
                 self._event(REMAINS, f"cannot free unused images: {error}")
                 return
@@ -108,7 +108,8 @@ class Stock:
 
         since = time.monotonic()
         try:
-            self.layer(spec, dropped)
+            for content in spec.contents:
+                self.layer(content, dropped)
         except (LayercakeError, OSError) as error:
             if not dropped():
                 self._event(STAGE_FAILED, f"image {spec.name} cannot be made ready: {error}", name=spec.name, digest=spec.digest,

@@ -125,6 +125,8 @@ class Containers:
         spec = parse_container({key: value for key, value in data.items() if key in CONTAINER_FIELDS})
         if spec.user_namespace:
             raise fail("container object user_namespace", True, "false: only an image's own root file system can be mapped")
+        if spec.kernel_modules:
+            raise fail("container object kernel_modules", True, "false: only images of the node's set are given them")
         with self._lock:
             self._counter += 1
             entry = Entry(f"c{self._counter}", name, spec.to_wire())

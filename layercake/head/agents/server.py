@@ -146,7 +146,14 @@ class NodeApi:
     def _document(self, record: Record) -> dict[str, Any]:
         return desired(record, self._address, self._requests.get(record.node.id, {}), self._images.attachment,
                        self._boots.order(record.boots),
-                       {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature)
+                       {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,
+                       partial(self._modules, record))
+
+    def _modules(self, record: Record) -> dict[str, Any] | None:
+        """The modules of the kernel that a node has booted; they lie where its images do."""
+        name = record.boots.runs
+        found = self._boots.modules(name) if name else None
+        return None if found is None else {**found, "url": self._address(f"boot/{name}", record.node.id)}
 
     def _authenticate(self, request: web.Request) -> Record:
         header = request.headers.get("Authorization", "")
