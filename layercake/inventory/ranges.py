@@ -15,7 +15,7 @@ from layercake.kraken.errors import InputError
 MAX_NODES = 65536
 MAX_TEXT = 64 * 1024
 SYNTAX = "write a name (n0), a range (n[0-3,7]), a list (n0,n4), a group (@ipmi) or @all"
-
+_SPARE = 1024
 
 
 class BadRange(InputError):
@@ -53,9 +53,11 @@ def names_of(text: str) -> list[str]:
 def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]] | None = None) -> list[str]:
     """The names of known nodes that a range stands for; @all is every known node.
 
-    Raises InputError for bad syntax, an unknown group or node (with the nearest valid name), or no node at all.
+    Raises InputError for bad syntax, an unknown group or node (with the nearest valid name), or no node at all; and for one that
+    spells out far more names than there are nodes, which is not worked out: that would take the head a part of a second.
     """
-    _check(text)
+    if _check(text) > 2 * len(known) + _SPARE:
+        raise BadRange(text, f"it spells out far more names than there are nodes ({len(known)})", hint="write @all for all of them")
     members = {"all": set(known), **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"}}
     for group in _GROUP.findall(text):
         if group not in members:
@@ -97,7 +99,8 @@ def _reason(error: Exception) -> str:
     return str(error).replace('"', "").strip() or type(error).__name__
 
 
-def _check(text: str) -> None:
+def _check(text: str) -> int:
+    """How many names are spelled out in it."""
     if not text.strip() or len(text) > MAX_TEXT:
         raise BadRange(text, f"it is {'too long' if text.strip() else 'empty'}", hint=SYNTAX)
     if not _ALLOWED.fullmatch(text):
@@ -113,6 +116,7 @@ def _check(text: str) -> None:
         total += size
         if total > MAX_NODES:
             raise BadRange(text, f"more than {MAX_NODES} names")
+    return total
 
 
 def _span(text: str, item: str, before: str) -> int:

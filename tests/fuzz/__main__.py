@@ -1,5 +1,6 @@
-"""`python -m tests.fuzz [NAME...] --inputs N --seed S`: feeds targets, each in a process of its own, and prints a line of JSON for
-each. `python -m tests.fuzz NAME --replay FILE` feeds one input again. What was found is written to build/fuzz/."""
+"""`python -m tests.fuzz [NAME...] --inputs N --seed S`: feeds targets, each in a process of its own, as many at once as there are
+processors, and prints a line of JSON for each. `python -m tests.fuzz NAME --replay FILE` feeds one input again. What was found is
+written to build/fuzz/."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ import argparse
 import hashlib
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.fuzz import rest
@@ -56,8 +59,9 @@ def main() -> int:
     if len(args.names) == 1:
         return 0 if _one(args.names[0], args.inputs, args.seed) else 1
     command = [sys.executable, "-m", "tests.fuzz", "--inputs", str(args.inputs), "--seed", str(args.seed)]
-    ends = [subprocess.run([*command, name], check=False).returncode for name in args.names or (*TARGETS, REST)]
-    return 1 if any(ends) else 0
+    with ThreadPoolExecutor(os.cpu_count()) as several:
+        ends = several.map(lambda name: subprocess.run([*command, name], check=False).returncode, args.names or (*TARGETS, REST))
+        return 1 if any(list(ends)) else 0
 
 
 if __name__ == "__main__":

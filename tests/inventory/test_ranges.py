@@ -74,6 +74,12 @@ def test_a_huge_range_is_refused_before_it_takes_memory(text: str) -> None:
         expand(text, KNOWN, GROUPS)
 
 
+@pytest.mark.parametrize("text", ["n[0-9999]", "n[0-9999]!n[1-2]", "n[0-1500]"])
+def test_a_range_far_larger_than_the_rack_is_refused_before_it_takes_time(text: str) -> None:
+    with pytest.raises(InputError, match=r"far more names than there are nodes \(13\)"):
+        expand(text, KNOWN, GROUPS)
+
+
 def test_two_dimensions() -> None:
     names = names_of("rack[1-2]n[01-16]")
     assert len(names) == 32
