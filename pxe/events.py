@@ -40,9 +40,11 @@ DHCP_RECEIVE_FAILED = EventKind("service.dhcp-receive-failed", Severity.WARNING,
     "DHCP requests cannot be read from the interface.")
 DHCP_SEND_FAILED = EventKind("service.dhcp-send-failed", Severity.WARNING, "A DHCP answer could not be sent.")
 RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router advertisement could not be sent.")
+NO_IPV6 = EventKind("service.no-ipv6", Severity.WARNING,
+    "Machines cannot boot by IPv6: the head has another server for it, or no IPv6 on the interface.")
 
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
     FIRMWARE_DIFFERS, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN,
-    DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED,
+    DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 from layercake.kraken.errors import InputError
 from pxe.settings import packed
+from pxe.six.packet import ip_of, mac_of_address
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _BOOT_SET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
@@ -142,8 +143,13 @@ class Nodes:
         return self._by_mac.get(mac)
 
     def by_ip(self, ip: str) -> Node | None:
-        """The node that this address is reserved for."""
-        return self._by_ip.get(ip)
+        """The node that this address is reserved for. Of IPv6, the link-local ones that are made of a MAC address, and those that
+        are made of an IPv4 address (pxe.six.packet)."""
+        if ":" not in ip:
+            return self._by_ip.get(ip)
+        address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
+        mac = mac_of_address(address)
+        return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")
 
     def set_run(self, node: str, run: str) -> None:
         """Keeps the discovered value of the variable `run`: it tells a node in firmware from one that should be running."""

@@ -23,9 +23,10 @@ from pxe.notes import Note, Recorder
 from pxe.paths import grub
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.paths.order import INITRD, KERNEL, initrds, order
-from pxe.ra import Advertiser
 from pxe.settings import BootSettings, Settings
 from pxe.shelf import Shelf
+from pxe.six.ra import Advertiser
+from pxe.six.server import Dhcp6Server
 from pxe.state import BootState, Fetchable
 from pxe.tftp_server import TftpServer
 from pxe.windows import Window, Windows
@@ -50,7 +51,7 @@ class PxeService(Service):
         self._http: HttpServer | None = None
         self._counting: asyncio.Task[None] | None = None
         self._signed = False
-        self._sockets: list[DhcpServer | TftpServer | Advertiser] = []
+        self._sockets: list[DhcpServer | TftpServer | Advertiser | Dhcp6Server] = []
 
     async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
         """Opens all sockets, or none: an error closes those that were open already."""
@@ -74,6 +75,7 @@ class PxeService(Service):
             self._open(TftpServer((conf.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock))
             if conf.ra_prefix is not None:
                 self._open(Advertiser(conf, recorder))
+                self._open_six(conf, files, recorder)
             # Last: who gets an offer finds the rest open.
             self._open(DhcpServer(conf, decide_now, recorder, lambda mac: self._nodes.by_mac(mac) is not None))
         except LayercakeError:
@@ -95,7 +97,16 @@ class PxeService(Service):
                     "(hint: its BMC does not keep the boot device, or its firmware has another boot order)")
             recorder.note(Note(node.id, events.FROM_DISK, text, None, {"mac": mac_text(packet.mac)}, every=_DISK_EVERY_S))
 
-    def _open(self, server: DhcpServer | TftpServer | Advertiser) -> None:
+    def _open_six(self, conf: Settings, files: dict[str, bytes], recorder: Recorder) -> None:
+        """What boots firmware by IPv6. A site may have servers for that already: the rest goes on."""
+        try:
+            shelf = Shelf(self._running())
+            self._open(TftpServer(("::", conf.tftp_port), files, shelf, recorder.counters, self._clock, conf.interface))
+            self._open(Dhcp6Server(conf, self._nodes, self._windows, recorder, self._clock))
+        except OperationFailed as error:
+            recorder.note(Note("", events.NO_IPV6, f"no machine can boot by IPv6: {error}"))
+
+    def _open(self, server: DhcpServer | TftpServer | Advertiser | Dhcp6Server) -> None:
         server.open()
         self._sockets.append(server)
 

@@ -47,7 +47,8 @@ class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ge=10, le=28800, extra=NEWER, description="Seconds for each further step of a boot, once the firmware was seen.")] = 300.0
     ipxe_dir: Annotated[str, Meta(min_length=1, description="Where undionly.kpxe and snponly.efi are.")] = "/usr/lib/ipxe"
     ra_prefix: Annotated[str | None, Check(ra_prefix), Meta(
-        description="An IPv6 /64 to send router advertisements for, or null: iPXE waits 14 s where nobody sends any.")] = None
+        description="An IPv6 /64 to send router advertisements for, and to boot UEFI by IPv6 (PXEv6) in, or null: iPXE waits 14 s "
+        "where nobody sends any.")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,12 @@ class Shelf:
             text = f"{Path(name).name}: {sent / 1e6:.1f} of {size / 1e6:.1f} MB"
             self._state.recorder.note(Note(node.id, events.UNDER_WAY, text, None, {"file": Path(name).name, "bytes": sent}))
 
+    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
+        """The client fell silent in the middle of it."""
+        if (node := self._state.nodes.by_ip(ip)) is not None:
+            text = f"the transfer of {Path(name).name} broke off: {sent / 1e6:.1f} of {size / 1e6:.1f} MB were sent"
+            self._state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": Path(name).name}, name, 1.0))
+
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """The client has all of it."""
         if (node := self._state.nodes.by_ip(ip)) is not None and (step := _step(name)) is not None:

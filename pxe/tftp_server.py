@@ -38,6 +38,9 @@ class Gate(Protocol):
     def going(self, ip: str, name: str, sent: int, size: int) -> None:
         """A long transfer gets on: so many bytes of it are there."""
 
+    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
+        """The client had got so many bytes, and takes no more."""
+
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """A transfer ended and the client has all of it."""
 
@@ -57,8 +60,13 @@ class TftpServer:
     """Serves the names of an explicit table, and what the gate has for who asks: no path is ever made of a packet's words."""
 
     def __init__(self, address: tuple[str, int], files: Mapping[str, bytes], gate: Gate, counters: Counter[str],
-                 clock: Callable[[], float]) -> None:
+                 clock: Callable[[], float], interface: str = "") -> None:
+        """At an IPv4 address, or at all IPv6 addresses ("::") of an `interface`."""
         self._address = address
+        self._options: list[tuple[int, int, int | bytes]] = []
+        if interface:
+            self._options = [(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
+                             (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)]
         self._files = files
         self._gate = gate
         self._counters = counters
@@ -72,7 +80,7 @@ class TftpServer:
     def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
         try:
-            self._server.open(self._address)
+            self._server.open(self._address, *self._options)
         except OSError as error:
             raise OperationFailed(f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: {error.strerror}",
                                   hint="it needs root, and no other TFTP server on this address") from error
@@ -123,8 +131,11 @@ class TftpServer:
         self._start(data, peer, name, content, negotiate(request.options, len(content)))
 
     def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes | mmap.mmap, terms: Terms) -> None:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
+            for each in self._options:
+                sock.setsockopt(*each)
             sock.bind((self._address[0], 0))
             sock.connect(peer)
         except OSError:
@@ -173,6 +184,8 @@ class TftpServer:
             if now - live.told >= _TELL_S:
                 live.told = now
                 self._gate.going(live.peer[0], live.name, live.transfer.sent, live.size)
+                if self._gate.may_fetch(live.peer[0]):  # not any more
+                    self._end(live)
             if live.transfer.phase is not Phase.RUNNING:
                 self._end(live)
             if live.peer not in self._live or self._live[live.peer] is not live:
@@ -199,5 +212,7 @@ class TftpServer:
         live.sock.close()
         phase = live.transfer.phase
         self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
+        if phase is Phase.SILENT and not live.transfer.fresh:
+            self._gate.broke(live.peer[0], live.name, live.transfer.sent, live.size)
         if phase is Phase.DONE:
             self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)

@@ -28,7 +28,8 @@ class DatagramServer:
 
     def open(self, address: tuple[str, int], *options: tuple[int, int, int | bytes]) -> None:
         """Binds a UDP socket with these socket options and reads it from the running loop. Raises OSError; nothing is open then."""
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             for level, option, value in ((socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES), *options):
                 made.setsockopt(level, option, value)
@@ -47,16 +48,17 @@ class DatagramServer:
                 asyncio.get_running_loop().remove_reader(made.fileno())
             made.close()
 
-    def read(self) -> None:
-        """Reads what is there, up to the limit for one turn."""
+    def read(self) -> bool:
+        """Reads what is there, up to the limit for one turn. Says whether there may be more."""
         for _ in range(self._at_once):
             if self.socket is None:
-                return
+                return False
             try:
                 data, source = self.socket.recvfrom(self._size)
             except (BlockingIOError, InterruptedError):
-                return
+                return False
             except OSError as error:
                 self._failed(error)
-                return
+                return False
             self._receive(data, source)
+        return True

@@ -66,6 +66,12 @@ def test_no_other_file_is_had(shelf: Shelf, name: str) -> None:
     assert shelf.own("127.0.0.1", name) is None
 
 
+def test_a_transfer_that_breaks_off_is_told_of(shelf: Shelf, link: FakeLink) -> None:
+    shelf.broke("127.0.0.1", "grubx64.efi", 1_800_000, 3_800_000)
+    shelf.broke("127.0.0.9", "grubx64.efi", 1, 2)
+    assert [e[2] for e in link.events] == ["the transfer of grubx64.efi broke off: 1.8 of 3.8 MB were sent"]
+
+
 def test_another_nodes_configuration_and_a_stranger_get_nothing(shelf: Shelf) -> None:
     with pytest.raises(Refused, match="another node's"):
         shelf.own("127.0.0.1", "node/52:54:00:00:01:99.cfg")

@@ -12,7 +12,7 @@ import pytest
 
 from pxe.tftp_packet import MAX_TIMEOUT, Op, negotiate
 from pxe.tftp_server import TftpServer
-from pxe.tftp_transfer import LIFE_S, Phase, Transfer
+from pxe.tftp_transfer import LIFE_S, SLOWEST, Phase, Transfer
 from tests.support.clock import FakeClock
 from tests.support.gates import Open
 
@@ -49,13 +49,13 @@ class Client(asyncio.DatagramProtocol):
 class Rig:
     """The server, on a port of loopback."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Open | None = None) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.counters: Counter[str] = Counter()
         self.clock = FakeClock(0.0)
-        self.server = TftpServer(("127.0.0.1", self.port), {"snponly.efi": PROGRAM}, Open(), self.counters, self.clock)
+        self.server = TftpServer(("127.0.0.1", self.port), {"snponly.efi": PROGRAM}, gate or Open(), self.counters, self.clock)
         self._transports: list[asyncio.DatagramTransport] = []
 
     async def client(self, options: bytes = b"", until: int = 99) -> Client:
@@ -110,4 +110,67 @@ def test_a_transfer_has_an_end_whatever_the_client_does() -> None:
         block, now = block + 1, now + 5.0  # it acknowledges, slowly, for ever
         if transfer.due(now):
             transfer.timeout(now)
-    assert transfer.phase is Phase.SILENT and now <= LIFE_S + 5.0
+    assert transfer.phase is Phase.SILENT and now <= LIFE_S + len(PROGRAM) / SLOWEST + 5.0
+
+
+def test_a_transfer_that_is_slow_and_gets_on_ends_well() -> None:
+    """A GRUB of 3.8 MB for a virtual machine that got a tenth of a processor: 9,000 bytes a second, and it was cut off."""
+    grub = bytes(3_800_000)
+    transfer, now, block = Transfer(grub, negotiate({}, len(grub)), 0.0), 0.0, 1
+    while transfer.phase is Phase.RUNNING:
+        now += 512 / 9000
+        if transfer.due(now):
+            transfer.timeout(now)
+        transfer.answer(Op.ACK, block & 0xFFFF, now)
+        block += 1
+    assert transfer.phase is Phase.DONE
+
+
+class Window(Open):
+    """A gate that closes, and hears what breaks."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.broken: list[tuple[str, int, int]] = []
+
+    def may_fetch(self, ip: str) -> str:
+        return self.why
+
+    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
+        self.broken.append((name, sent, size))
+
+
+async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
+    gate = Window()
+    rig = Rig(gate)
+    rig.server.open()
+    await asyncio.wait_for((await rig.client(until=0)).first.wait(), 5)
+    client = await rig.client(until=2)
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        if 3 in client.got:
+            break
+    for _ in range(200):
+        rig.clock.now += 1.0
+        rig.server._tick()
+    assert gate.broken == [("snponly.efi", 1024, len(PROGRAM))], "one that has taken nothing is no machine that boots"
+    rig.close()
+
+
+async def test_a_transfer_ends_with_the_boot_that_it_is_for() -> None:
+    gate = Window()
+    rig = Rig(gate)
+    rig.server.open()
+    client = await rig.client(until=-1)
+    await asyncio.wait_for(client.first.wait(), 5)
+    gate.why = "no boot of it is wanted now"
+    rig.clock.now += 25.0
+    client._until = 1
+    client.datagram_received(b"\0\3\0\1" + client.got[1], (rig.server._address[0], next(
+        live.sock.getsockname()[1] for live in rig.server._live.values())))
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if not rig.server._live:
+            break
+    assert not rig.server._live
+    rig.close()

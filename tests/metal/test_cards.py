@@ -1,8 +1,8 @@
 """Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
 
 One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 and n3 from a USB stick, n1 and n2
-out of the card's own ROM, n4 with Secure Boot and Microsoft's keys, n5 by HTTP Boot. n0 has a controller of each kind and IPMI over
-KCS besides, n1 a second card that nothing boots by.
+out of the card's own ROM, n4 with Secure Boot and Microsoft's keys, n5 by HTTP Boot, n6 by IPv6. n0 has a controller of each kind
+and IPMI over KCS besides, n1 a second card that nothing boots by.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
-BOOT_S = 900.0
+BOOT_S = 600.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 2}}
 
 
@@ -44,8 +44,9 @@ SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,m
 USB = ("-netdev", "user,id=net2,restrict=on", "-device", "qemu-xhci,id=usb", "-device", "usb-net,bus=usb.0,netdev=net2")
 
 
-NO_PXE = tuple(word for version in (4, 6) for word in ("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n"))
-"""OVMF without PXE, as a firmware that is set to HTTP Boot."""
+def without_pxe(*versions: int) -> tuple[str, ...]:
+    """OVMF that does no PXE by these versions of IP: by neither, it is as one that is set to HTTP Boot."""
+    return tuple(word for version in versions for word in ("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n"))
 
 
 def stick(image: Path) -> tuple[str, ...]:
@@ -62,14 +63,16 @@ def machines(image: Path) -> tuple[VmSpec, ...]:
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=USB),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", more=stick(image)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=NO_PXE),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6)),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4)),
     )
 
 
-DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net", "n5": "virtio_net"}
+DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net", "n5": "virtio_net",
+           "n6": "virtio_net"}
 PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, USB stick",
-         "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot"}
-PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"]}
+         "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot", "n6": "UEFI, PXE by IPv6"}
+PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"], "n6": ["snponly.efi"]}
 """What is sent before the script; an iPXE gets the script at once."""
 
 
@@ -99,7 +102,7 @@ def site() -> Iterator[Site]:
             inventory = yaml.safe_load(found.rack.inventory())
             inventory["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
             found.head.apply(yaml.safe_dump(inventory))
-            found.head.wait_converged(BOOT_S)
+            found.head.wait_converged(3 * BOOT_S)  # a boot may fail: it is begun anew then
             yield found
         finally:
             found.head.close()

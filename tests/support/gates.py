@@ -15,6 +15,9 @@ class Open:
     def began(self, ip: str, name: str) -> None:
         """Nobody asks."""
 
+    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
+        """Nobody asks."""
+
     def going(self, ip: str, name: str, sent: int, size: int) -> None:
         """Nobody asks."""
 

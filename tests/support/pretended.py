@@ -110,7 +110,8 @@ class PretendedNode(asyncio.DatagramProtocol):
                 self._changed.clear()
                 wait = min(1.0, self._timer.due - now, self._machine.wake - now)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), max(0.0, wait))
+                    async with asyncio.timeout(max(0.0, wait)):
+                        await self._changed.wait()
         finally:
             transport.close()
 

@@ -101,7 +101,8 @@ class NodeApi:
         self._store.mark(record)
         self._sync.push(record)
         try:
-            answer = await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                answer = await future
         except TimeoutError:
             raise Unreachable(f"cannot ask {record.name}: no answer in {timeout:.0f} s") from None
         finally:

@@ -29,7 +29,7 @@ from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, n
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
-_QUEUED = 16  # turns of reading that empty what a busy head has not read yet
+_QUEUED = 1024  # turns of reading at most that empty what a busy head has not read yet: more than the socket can hold
 _SURE = 2
 """HELLOs after which a node that was asked is known to speak: one may have been on its way before."""
 
@@ -84,9 +84,9 @@ class Sync:
         """Closes the socket."""
         self._server.close()
 
-    def read(self) -> None:
-        """Reads what has arrived."""
-        self._server.read()
+    def read(self) -> bool:
+        """Reads some of what has arrived. Says whether there may be more."""
+        return self._server.read()
 
     @property
     def port(self) -> int:
@@ -174,7 +174,8 @@ class Sync:
         """Finds out whether a node speaks: calls `answer` with True when it does, with False when nothing comes in `probe_s`. What
         it said before it was asked, and a busy head has not read yet, is no answer."""
         for _ in range(_QUEUED):
-            self.read()
+            if not self.read():
+                break
         self._asked[record.node.id] = _Asked(self._clock(), answer)
         if record.address is not None:
             self._send(record, Kind.DESIRED, record.address, probe=True)

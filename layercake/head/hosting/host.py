@@ -174,7 +174,8 @@ class ModuleHost:
         attachment.calls[number] = future
         attachment.queue.put_nowait(pb.FromHead(call=pb.Call(id=number, method=method, json=json.dumps(dict(params)).encode())))
         try:
-            return await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                return await future
         except TimeoutError:
             raise Unreachable(f"cannot ask module {module}: no answer to {method} in {timeout:.0f} s") from None
         finally:
@@ -197,7 +198,8 @@ class ModuleHost:
     async def _hello(self, requests: AsyncIterator[pb.FromService], context: Any) -> _Attachment:
         first = None
         try:
-            first = await asyncio.wait_for(anext(aiter(requests), None), HELLO_S)
+            async with asyncio.timeout(HELLO_S):
+                first = await anext(aiter(requests), None)
         except TimeoutError:
             log.warning("a process attached and said nothing for %.0f s", HELLO_S)
         if first is None or first.WhichOneof("kind") != "hello":

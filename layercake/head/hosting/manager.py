@@ -101,8 +101,9 @@ class ServiceManager:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(status.pid, signal.SIGKILL)
         for task in late:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.shield(task), 2.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2.0):
+                    await asyncio.shield(task)
 
     def trim_logs(self) -> None:
         """Bounds the modules' logs, whatever they write. The processes hold the files open, to append: so they are copied."""
@@ -162,7 +163,8 @@ class ServiceManager:
             )
         status.pid = process.pid
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(process.wait(), ATTACH_S)
+            async with asyncio.timeout(ATTACH_S):
+                return await process.wait()
         if self._host.awaits(instance):
             process.kill()
             status.health = f"cannot start: it did not attach in {ATTACH_S:.0f} s"

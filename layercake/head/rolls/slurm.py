@@ -84,7 +84,8 @@ class Scontrol:
         except FileNotFoundError:
             raise OperationFailed(f"cannot {what}: scontrol is not installed", hint="apt-get install slurm-client") from None
         try:
-            out, trouble = await asyncio.wait_for(process.communicate(), LIMIT_S)
+            async with asyncio.timeout(LIMIT_S):
+                out, trouble = await process.communicate()
         except TimeoutError:
             raise Unreachable(f"cannot {what}: slurmctld does not answer", hint="look at it: scontrol ping") from None
         finally:
