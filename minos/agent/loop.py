@@ -20,7 +20,7 @@ from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early, Look
-from minos.agent.hardware import Hardware
+from minos.agent.hardware import Came, Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
@@ -70,7 +70,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
         prepare(early.config.run)
-        self._hardware = Hardware(early.config.run, early.event)
+        self._hardware = Hardware(early.config, early.event, early.inbox.put)
         self._swap = Swap(early.config, early.event, early.inbox.wake)
         self._work: Work | None = None
         self._watching: dict[int, str] = {}
@@ -139,14 +139,14 @@ class Agent:
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()
-        self._hardware.look()
+        self._hardware.look(work.session)
         mask, state = machine.report(VOUCHES)
         work.bond.hello(revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state)
         if now >= self._serve_at:
             self._serve_at = math.inf
             threading.Thread(target=self._api.start, args=(work.session,), name="serve", daemon=True).start()
 
-    def _take(self, message: Message | Done | Look) -> None:
+    def _take(self, message: Message | Done | Look | Came) -> None:
         if isinstance(message, Joined):
             self._early.say(f"agent: joined, session {message.session.number}")
             self._begin(message.session, message.desired)
@@ -154,6 +154,9 @@ class Agent:
             self._early.say(f"agent: {message.text}")
         elif isinstance(message, Look):
             self._look_at_images()
+        elif self._work is not None and isinstance(message, Came):
+            self._images.clear()  # one may have wanted the file of a device that had no driver: it is tried again at once
+            self._work.machine.clear("the drivers that came")
         elif self._work is not None and isinstance(message, Renewed):
             self._work = dataclasses.replace(self._work, session=message.session)
             self._api.renew(message.session)
@@ -188,6 +191,7 @@ class Agent:
             work.wanted.head_restarted()
             self._images.tell(again=True)
             self._api.tell(work.session)
+            self._hardware.head_restarted()
             self._swap.begin()
         if work.bond.answered:
             self._swap.answered()
