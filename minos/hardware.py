@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # typing takes a node that starts 30 ms
 
 MODULES = "/usr/lib/minos/modules"
 TABLE = "/usr/lib/minos/hardware"
+FIRMWARE = "/usr/lib/firmware"
 SYS = "/sys"
 FOUND = "hardware.json"
 """What was found, in the run directory: read by the agent, which tells the head."""

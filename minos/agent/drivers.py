@@ -99,7 +99,7 @@ class Drivers:
     `firmware`, and modules that are here already are in `modules`."""
 
     def __init__(self, config: Config, session: Callable[[], Session], event: EventSink, *, sys: str = hardware.SYS,
-                 modules: str = hardware.MODULES, firmware: str = "/usr/lib/firmware", command_line: str = "/proc/cmdline",
+                 modules: str = hardware.MODULES, firmware: str = hardware.FIRMWARE, command_line: str = "/proc/cmdline",
                  load: Callable[[str], None] = syscalls.load_module, sleep: Callable[[float], None] = time.sleep) -> None:
         self._config, self._session, self._event = config, session, event
         self._sys, self._modules, self._firmware = sys, Path(modules), Path(firmware)
