@@ -157,6 +157,7 @@ class Agent:
         elif self._work is not None and isinstance(message, Came):
             self._images.clear()  # one may have wanted the file of a device that had no driver: it is tried again at once
             self._work.machine.clear("the drivers that came")
+            self._look_at_images()
         elif self._work is not None and isinstance(message, Renewed):
             self._work = dataclasses.replace(self._work, session=message.session)
             self._api.renew(message.session)

@@ -42,10 +42,8 @@ BOCHS, NVME, BRIDGE = ("pci:v00001234d00001111sv00001AF4sd00001100bc03sc00i00", 
 # ---- the head's side ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    """Six modules of a real kernel, one of them in hardware.img, and firmware of one."""
-    directory = tmp_path_factory.mktemp("shelf")
+def made_up(directory: Path) -> Path:
+    """The modules.squashfs of a kernel of six real modules, one of them packed, and of firmware of one."""
     real, top = profiles.fetch(KNOWN["server"], CACHE), directory / "lib/modules" / RELEASE
     for name, place in PLACES.items():
         (top / place).mkdir(parents=True, exist_ok=True)
@@ -57,7 +55,18 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     firmware = directory / "tg3.bin"
     firmware.write_bytes(b"microcode")
     file, _ = tree.pack(Kernel(RELEASE, real.image, top), {"tigon/tg3.bin": firmware, "other.bin": firmware}, directory / "cache")
-    return Shelf(file, RELEASE, ("nvme",))
+    return file
+
+
+@pytest.fixture(scope="module")
+def squashfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_up(tmp_path_factory.mktemp("shelf"))
+
+
+@pytest.fixture(scope="module")
+def shelf(squashfs: Path) -> Shelf:
+    """What the head gives; nvme is in hardware.img."""
+    return Shelf(squashfs, RELEASE, ("nvme",))
 
 
 def digest(data: bytes) -> str:
@@ -105,10 +114,9 @@ def test_another_kernel_is_refused_in_words(shelf: Shelf, tmp_path: Path) -> Non
         Shelf(tmp_path / "broken", RELEASE, ())
 
 
-def test_a_module_that_cannot_be_described_does_not_take_the_others_along(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_cannot_be_described_does_not_take_the_others_along(squashfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minos.build.drivers._LIMIT", 20_000)
-    fresh = Shelf(shelf._file, RELEASE, ())
-    said = fresh.wanted(RELEASE, [WATCHDOG])["modules"]
+    said = Shelf(squashfs, RELEASE, ()).wanted(RELEASE, [WATCHDOG])["modules"]
     assert "digest" in said["i6300esb"] and "a node takes up to" in said["watchdog"]["error"]
 
 
