@@ -35,13 +35,13 @@ class Hardware:
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
 
-    def look(self, session: Session) -> None:
-        """Costs one stat(2) if nothing is new."""
+    def look(self, session: Session, ask: bool = True) -> None:
+        """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for drivers."""
         self._session = session
         self._read()
         if self._thread is not None and not self._thread.is_alive():
             self._thread, self._news = None, True
-        if self._news and self._thread is None:
+        if self._news and ask and self._thread is None:
             self._news = False
             self._go_on()
 

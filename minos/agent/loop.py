@@ -32,6 +32,8 @@ TICK = 1.0
 TRIM_EVERY = 10.0
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
+DRIVERS_DELAY = 5.0
+"""Seconds from a session's begin for which drivers that the boot profile does not have wait while the images are being started."""
 
 
 class NodeApi(Protocol):
@@ -76,6 +78,7 @@ class Agent:
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
         self._serve_at = math.inf
+        self._drivers_at = 0.0
         self._stop = False
 
     def run(self) -> None:
@@ -103,6 +106,7 @@ class Agent:
         self._work = Work(session, bond, machine, Wanted(self._images, machine, early.link, early.file, self._worker.interrupt))
         self._selector.register(bond, selectors.EVENT_READ)
         self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
+        self._drivers_at = self._clock() + DRIVERS_DELAY
         self._swap.begin()
         machine.discovered({**ALIVE, "busy": self._busy()}, "the agent runs")
         if desired is not None:
@@ -139,7 +143,7 @@ class Agent:
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()
-        self._hardware.look(work.session)
+        self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
         work.bond.hello(revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state)
         if now >= self._serve_at:

@@ -377,6 +377,8 @@ def test_a_device_is_asked_about_once_and_a_later_one_too(node: Node, monkeypatc
     look()
     assert not asked and not node.events, "nothing was written yet"
     write(node, {WATCHDOG: ["pci/0000:00:04.0"]}, (card,))
+    hardware.look(node.session, ask=False)
+    assert hardware._thread is None, "the images go first"
     look()
     assert asked == [{WATCHDOG: ["pci/0000:00:04.0"]}] and len(posted) == 1 and isinstance(posted[0], Came)
     assert "module e1000e is not in this boot profile" in node.texts(events.NO_DRIVER)[0]
