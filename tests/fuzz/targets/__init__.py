@@ -11,5 +11,5 @@ TARGETS: Mapping[str, Open] = {
     "dhcp": dhcp.target, "tftp": tftp.target, "tftp-server": tftp.server, "sync": sync.target, "rmcp": rmcp.target,
     "inventory": inventory.target, "ranges": ranges.target, "join": joined.join, "events": joined.events,
     "image-spec": spec.target, "node-api": nodeapi.target, "desired": desired.target, "join-answer": desired.answer,
-    "manifests": manifests.target,
+    "manifests": manifests.target, "drivers": desired.drivers,
 }
