@@ -165,6 +165,12 @@ def driver(device: str, root: str = SYS) -> str:
     return _target(f"{place}/driver") or _target(f"{place}/physical_node/driver")
 
 
+def module_of(device: str, root: str = SYS) -> str:
+    """The module that a device's driver is of, "" if it has none or that is in the kernel itself."""
+    bus, _, name = device.partition("/")
+    return _target(f"{root}/bus/{bus}/devices/{name}/driver/module")
+
+
 def undriven(root: str = SYS) -> dict[str, list[str]]:
     """{what they say they are: the devices, as "pci/0000:00:02.0"} of all devices that no driver has taken. Processors are none:
     their modalias is a list of features."""

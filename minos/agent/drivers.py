@@ -32,13 +32,16 @@ from minos.events import DRIVER_FAILED, DRIVERS, DRIVERS_LEFT
 
 AT_ONCE = 500
 """How many kinds of devices are asked about in one request."""
+LONGEST = 1024
+"""Characters of what a device says it is, as the head takes it; those that modules are for have less than a hundred."""
 FIRMWARE_LIMIT = 64 << 20
 """Bytes of firmware that one module may ask for: all of it stays in the node's memory."""
 BACKOFF_FIRST, BACKOFF_MAX = 0.5, 60.0
 BIND_LOOKS, BIND_EVERY_S = 10, 0.1
 """How often a device is looked at that is not bound yet by its driver, before the node says that it was not: some probe aside."""
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
-_FIRMWARE = re.compile(r"[A-Za-z0-9_+,.@ -]{1,128}(/[A-Za-z0-9_+,.@ -]{1,128}){0,8}", re.ASCII)
+FIRMWARE_NAME = re.compile(r"[A-Za-z0-9_+,.@ -]{1,128}(/[A-Za-z0-9_+,.@ -]{1,128}){0,8}", re.ASCII)
+"""The names of firmware files that head and node speak of; all of linux-firmware have such."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NO_DEVICE = (errno.ENODEV, errno.ENXIO)
 
@@ -75,7 +78,7 @@ def _name(text: str) -> str:
 
 
 def _firmware(path: str) -> str:
-    if not _FIRMWARE.fullmatch(path) or {".", ".."} & set(path.split("/")):
+    if not FIRMWARE_NAME.fullmatch(path) or {".", ".."} & set(path.split("/")):
         raise ValueError("the name of a firmware file is not as agreed")
     return path
 
@@ -112,7 +115,7 @@ class Drivers:
     def get(self, devices: Mapping[str, list[str]]) -> bool:
         """Gets what devices without a driver, {what they say they are: their names}, can have. Whether any has one now. Waits for a
         head that is away. Never raises LayercakeError."""
-        names, came = sorted(devices), False
+        names, came = sorted(name for name in devices if len(name) <= LONGEST), False
         for at in range(0, len(names), AT_ONCE):
             with contextlib.closing(self):
                 came |= self._some({name: devices[name] for name in names[at : at + AT_ONCE]})
@@ -157,7 +160,8 @@ class Drivers:
             if all(hardware.driver(place, self._sys) for place in waiting):
                 break
             self._sleep(BIND_EVERY_S)
-        bound = {name: [p for p in places if hardware.driver(p, self._sys)] for name, places in loaded.items()}
+        bound = {name: [p for p in places if hardware.driver(p, self._sys)
+                        and hardware.module_of(p, self._sys) not in loaded.keys() - {name}] for name, places in loaded.items()}
         text = ", ".join(f"{name} for {_few(bound[name])}" if bound[name] else f"{name}, which does not take {_few(places)}"
                          for name, places in loaded.items())
         self._event(DRIVERS, f"drivers were fetched from the head: {text}", seconds=round(seconds, 2), fetched=self._fetched,
@@ -172,17 +176,17 @@ class Drivers:
 
     def _give(self, name: str, places: list[str], described: Mapping[str, Module]) -> bool:
         """Loads a module and what it needs; whether it is loaded. Why not is told."""
-        first = ""
+        before = ""
         for need in described[name].needs:
             try:
                 self._one(described[need])
             except (LayercakeError, OSError) as error:  # a module can do without some of what it names (softdep): go on
                 why = hardware.reason(error) if isinstance(error, OSError) else str(error)
-                first = first or (f"{need}: {why}" if need != name else why)
                 if need == name:
-                    self._event(DRIVER_FAILED, f"cannot load driver {name} for {_few(places)}: {first}", module=name,
+                    self._event(DRIVER_FAILED, f"cannot load driver {name} for {_few(places)}: {why}{before}", module=name,
                                 devices=places[:20])
                     return False
+                before = before or f"; before it, {need}: {why}"
         return True
 
     def _one(self, module: Module) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import InputError, NotFound, OperationFailed
+from minos.agent.drivers import FIRMWARE_NAME
 from minos.build.kernel import modinfo, plain, unpacked
 from minos.hardware import lengths_of, takers
 
@@ -153,7 +154,7 @@ class Drivers:
     def _listing(self) -> frozenset[str]:
         """The paths of the firmware."""
         lines = self._run("-d", "", "-lc", str(self._file), "firmware").decode("utf-8", "surrogateescape").splitlines()
-        return frozenset(line.removeprefix("/firmware/") for line in lines if line.startswith("/firmware/"))
+        return frozenset(path for line in lines if FIRMWARE_NAME.fullmatch(path := line.removeprefix("/firmware/")))
 
     def _cat(self, path: str) -> bytes:
         return self._run("-no-wildcards", "-cat", str(self._file), path)

@@ -223,6 +223,18 @@ def test_what_is_here_already_is_not_fetched(node: Node) -> None:
     assert node.texts(events.DRIVERS) == ["drivers were fetched from the head: esb, which does not take pci/0000:00:04.0"]
 
 
+def test_of_two_drivers_for_a_device_the_one_that_has_it_is_told(node: Node) -> None:
+    node.has({WATCHDOG: ["esb", "other"]}, esb={}, other={})
+    devices = node.device("0000:00:04.0", WATCHDOG)
+    driver = node.sys / "bus/pci/drivers/esb"
+    driver.mkdir(parents=True)
+    (driver / "module").symlink_to("../../../../module/esb")
+    node.binds[b"esb"] = "pci/0000:00:04.0"
+    assert node.drivers().get(devices) and node.loaded == [b"esb", b"other"]
+    (text,) = node.texts(events.DRIVERS)
+    assert text.endswith(": esb for pci/0000:00:04.0, other, which does not take pci/0000:00:04.0")
+
+
 def test_firmware_is_there_before_the_module(node: Node) -> None:
     node.head.files["firmware/tigon/tg%203.bin"] = b"microcode"
     node.has({TG3: ["tg3"]}, tg3={"firmware": {"tigon/tg 3.bin": {"digest": digest(b"microcode"), "size": 9}}})
@@ -264,7 +276,8 @@ def test_what_fails_before_a_module_is_named_if_the_module_cannot_do_without(nod
     node.fails[b"esb"] = errno.ENOENT
     node.drivers().get({**node.device("0000:00:04.0", WATCHDOG), **node.device("0000:00:05.0", TG3)})
     (text,) = node.texts(events.DRIVER_FAILED)
-    assert text.endswith("pci/0000:00:04.0: dog: the head answers 400 for module dog") and node.loaded == [b"tg3"]
+    assert node.loaded == [b"tg3"]
+    assert text.endswith("it needs (dmesg names it); before it, dog: the head answers 400 for module dog")
 
 
 def test_a_driver_that_finds_no_device_is_no_failure(node: Node) -> None:
@@ -338,7 +351,7 @@ def test_many_devices_are_asked_about_in_parts(node: Node, monkeypatch: pytest.M
         return 200, {"devices": {}, "modules": {}}
 
     node.head.drivers = answer
-    node.drivers().get({name: [] for name in "edcba"})
+    node.drivers().get({name: [] for name in ("e", "d", "c", "b", "a", "x" * 1025)})
     assert asked == [["a", "b"], ["c", "d"], ["e"]]
 
 
