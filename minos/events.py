@@ -18,5 +18,12 @@ HARDWARE = EventKind("node.hardware", Severity.DEBUG,
 NO_DRIVER = EventKind("node.card-without-driver", Severity.WARNING,
     "A network card of the node has no driver; the text says which module it needs, if one is known.")
 
+DRIVERS = EventKind("node.drivers-fetched", Severity.INFO,
+    "Drivers that the node's boot profile does not have were fetched from the head, and loaded, for devices that had none.")
+DRIVER_FAILED = EventKind("node.driver-failed", Severity.WARNING,
+    "A driver that the node's boot profile does not have could not be fetched or loaded; the text says why.")
+DRIVERS_LEFT = EventKind("node.drivers-left", Severity.DEBUG,
+    "Drivers that the kernel has for devices of the node were not fetched; the text says why.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
-                                 NO_DRIVER)
+                                 NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT)

@@ -2,6 +2,8 @@
 
 A device says by its modalias what it is, a module by globs what it is for. Buses are found by modules, and devices on them only
 then: so sysfs is looked through again until nothing new comes (Linux' Documentation/driver-api; `modules.alias` of depmod).
+
+What is left without a driver is written down: the agent asks the head for modules that are not here (minos.agent.drivers).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import marshal
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 
 from minos import syscalls
@@ -37,6 +39,7 @@ if TYPE_CHECKING:  # typing takes a node that starts 30 ms
 
 MODULES = "/usr/lib/minos/modules"
 TABLE = "/usr/lib/minos/hardware"
+FIRMWARE = "/usr/lib/firmware"
 SYS = "/sys"
 FOUND = "hardware.json"
 """What was found, in the run directory: read by the agent, which tells the head."""
@@ -45,8 +48,22 @@ EMPTY: Tables = {"globs": {}, "needs": {}, "network": [], "along": {}, "always":
 _NETLINK_KOBJECT_UEVENT = 15
 _SETTLED = 4
 _BETWEEN_S = 0.5
+_GATHER_S = 0.5
+"""Devices come in bursts: what was found is told once for what came within this time."""
+
+_SESSION = "session.json"
+"""What the agent writes into the run directory when it has joined (minos.agent.state)."""
+
+_UNASKED = ("modprobe.blacklist", "module_blacklist")
+"""The kernel arguments that name modules which no device shall get: modprobe's (kmod's modprobe(8)), and the kernel's own, by which
+it refuses them itself (Linux' Documentation/admin-guide/kernel-parameters.txt)."""
 _NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EEXIST)
 """A driver that finds no device of its own says so by the first two; the third is one that is loaded already."""
+
+_REASONS = {errno.EKEYREJECTED: "its signature is not one that the kernel trusts",
+            errno.ENOEXEC: "it is damaged, or of another kernel (Exec format error)",
+            errno.ENOENT: "the kernel lacks a symbol that it needs (dmesg names it)",
+            errno.EPERM: "the kernel is told to refuse it (module_blacklist, or it takes no modules any more)"}
 
 
 def tables(path: str = TABLE) -> Tables:
@@ -82,17 +99,34 @@ def matches(glob: str, name: str) -> bool:
     return len(name) - len(rest[-1]) >= at and name.endswith(rest[-1])
 
 
+def lengths_of(globs: Globs) -> list[int]:
+    """How long what stands before the first wildcard is, the shortest first."""
+    return sorted({len(prefix) for prefix in globs})
+
+
+def takers(globs: Globs, lengths: Iterable[int], name: str, found: Container[str] = ()) -> Iterator[str]:
+    """The modules for the device with this modalias, without those that were `found` by then; one may come twice."""
+    for length in lengths:
+        if length > len(name):
+            return
+        for glob, module in globs.get(name[:length], ()):
+            if module not in found and matches(glob, name):
+                yield module
+
+
 def wanted(globs: Globs, names: Iterable[str]) -> dict[str, str]:
     """{module: a device that wants it}, for the devices with these modaliases."""
-    lengths, found = sorted({len(prefix) for prefix in globs}), {}
+    lengths, found = lengths_of(globs), dict[str, str]()
     for name in names:
-        for length in lengths:
-            if length > len(name):
-                break
-            for glob, module in globs.get(name[:length], ()):
-                if module not in found and matches(glob, name):
-                    found[module] = name
+        for module in takers(globs, lengths, name, found):
+            found[module] = name
     return found
+
+
+def unasked(line: str) -> frozenset[str]:
+    """The modules that a kernel command line says no device shall get."""
+    words = (word.partition("=") for word in line.split())
+    return frozenset(name.replace("-", "_") for key, _, value in words if key in _UNASKED for name in value.split(",") if name)
 
 
 def _read(path: str) -> str:
@@ -123,6 +157,31 @@ def _target(path: str) -> str:
         return ""
 
 
+def driver(device: str, root: str = SYS) -> str:
+    """The driver of a device, as "pci/0000:00:02.0"; "" if it has none. An object of ACPI has that of the device that it
+    describes (`physical_node`: Linux' drivers/acpi/glue.c)."""
+    bus, _, name = device.partition("/")
+    place = f"{root}/bus/{bus}/devices/{name}"
+    return _target(f"{place}/driver") or _target(f"{place}/physical_node/driver")
+
+
+def module_of(device: str, root: str = SYS) -> str:
+    """The module that a device's driver is of, "" if it has none or that is in the kernel itself."""
+    bus, _, name = device.partition("/")
+    return _target(f"{root}/bus/{bus}/devices/{name}/driver/module")
+
+
+def undriven(root: str = SYS) -> dict[str, list[str]]:
+    """{what they say they are: the devices, as "pci/0000:00:02.0"} of all devices that no driver has taken. Processors are none:
+    their modalias is a list of features."""
+    found: dict[str, list[str]] = {}
+    for bus in _names(f"{root}/bus"):
+        for name in _names(f"{root}/bus/{bus}/devices") if bus != "cpu" else ():
+            if not driver(f"{bus}/{name}", root) and (alias := _read(f"{root}/bus/{bus}/devices/{name}/modalias")):
+                found.setdefault(alias, []).append(f"{bus}/{name}")
+    return found
+
+
 def modaliases(root: str = SYS) -> Iterator[str]:
     """What the machine's devices say they are. By way of the buses: a walk of all of sysfs takes ten times as long."""
     yield _read(f"{root}/class/dmi/id/modalias")
@@ -133,11 +192,12 @@ def modaliases(root: str = SYS) -> Iterator[str]:
 
 
 class Plug:
-    """Loads modules for devices. `load` loads a file, `say` tells the console."""
+    """Loads modules for devices. `load` loads a file, `say` tells the console; `refused` are modules that no device shall get."""
 
     def __init__(self, found: Tables, say: Callable[[str], None], *, root: str = SYS,
-                 load: Callable[[str], None] = syscalls.load_module) -> None:
-        self.tables, self._say, self._root, self._load = found, say, root, load
+                 load: Callable[[str], None] = syscalls.load_module, refused: frozenset[str] = frozenset()) -> None:
+        self.tables, self.root, self._say, self._load = found, root, say, load
+        self._refused = refused
         self._network = frozenset(found["network"])
         self._known: set[str] = set()
         self._waiting: dict[str, str] = {}
@@ -149,13 +209,14 @@ class Plug:
         modules it loaded, or tried to."""
         new = {name for name in names if name} - self._known
         self._known |= new
-        self._waiting |= wanted(self.tables["globs"], sorted(new))
+        found = wanted(self.tables["globs"], sorted(new))
+        self._waiting |= {module: name for module, name in found.items() if module not in self._refused}
         now = [m for m in self._waiting if not network or m in self._network]
         return sum(self._module(module, self._waiting.pop(module)) for module in now)
 
     def wave(self, *, network: bool = False) -> int:
         """Looks through the devices once; see `take`."""
-        return self.take(modaliases(self._root), network=network)
+        return self.take(modaliases(self.root), network=network)
 
     def always(self) -> None:
         """Loads what no device asks for."""
@@ -179,8 +240,7 @@ class Plug:
             return 0  # one of minOS itself, or of the kernel
         except OSError as error:
             if error.errno not in _NOT_THERE:
-                refused = "its signature is not one that the kernel trusts" if error.errno == errno.EKEYREJECTED else error.strerror
-                self._say(f"hardware: cannot load module {name} ({why}): {refused}")
+                self._say(f"hardware: cannot load module {name} ({why}): {reason(error)}")
             return 1
         self.loaded[name] = why
         return 1
@@ -189,16 +249,16 @@ class Plug:
         """The machine's network cards: those with a driver, by the names of their interfaces, and those without one, with the
         modules that would be for them and are not here."""
         found: list[Device] = []
-        for name in _names(f"{self._root}/class/net"):
-            device = f"{self._root}/class/net/{name}/device"
+        for name in _names(f"{self.root}/class/net"):
+            device = f"{self.root}/class/net/{name}/device"
             if slot := _target(device):
-                found.append({"name": name, "mac": _read(f"{self._root}/class/net/{name}/address"), "slot": slot,
+                found.append({"name": name, "mac": _read(f"{self.root}/class/net/{name}/address"), "slot": slot,
                               "alias": _read(f"{device}/modalias"), "driver": _target(f"{device}/driver")})
         return found + self.without()
 
     def without(self) -> list[Device]:
         """The network cards on PCI that no driver has taken."""
-        root, found = f"{self._root}/bus/pci/devices", []
+        root, found = f"{self.root}/bus/pci/devices", []
         for slot in _names(root):
             if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(f"{root}/{slot}/driver"):
                 alias = _read(f"{root}/{slot}/modalias")
@@ -207,6 +267,11 @@ class Plug:
                               "absent": sorted(wanted(self.tables["absent"], (alias,))),
                               "refused": sorted(wanted(self.tables["globs"], (alias,)))})
         return found
+
+
+def reason(error: OSError) -> str:
+    """Why the kernel did not take a module, for people."""
+    return _REASONS.get(error.errno or 0) or str(error.strerror)
 
 
 def explain(card: Device) -> str:
@@ -232,24 +297,38 @@ def watch(plug: Plug, run: str) -> None:
     """Loads what all devices want, tells what was found, and then waits for devices that come. Never returns."""
     listener = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_KOBJECT_UEVENT)
     listener.bind((0, 1))
-    began = time.monotonic()
+    took = cold_plug(plug) if plug.tables["globs"] else 0.0
+    while not plug.tables["globs"] and not Path(run, _SESSION).exists():
+        time.sleep(_BETWEEN_S)  # all that can be done here is to tell the agent, which joins now: it goes first
+    tell(plug, run, took)
+    told_by = None
+    while True:
+        listener.settimeout(None if told_by is None else max(0.001, told_by - time.monotonic()))
+        try:
+            plug.take(added(listener.recv(1 << 16)))
+        except TimeoutError:
+            tell(plug, run, took)
+            told_by = None
+            continue
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            plug.wave()  # more came than could be heard
+        told_by = told_by or time.monotonic() + _GATHER_S
+
+
+def cold_plug(plug: Plug) -> float:
+    """Loads what the devices want that are there, until nothing new comes. Returns the seconds that it took."""
+    began = last = time.monotonic()
     plug.always()
-    quiet = last = 0.0
+    quiet = 0
     while quiet < _SETTLED:
         if plug.wave():
             quiet, last = 0, time.monotonic()
         else:
             quiet += 1
             time.sleep(_BETWEEN_S)
-    tell(plug, run, max(0.0, last - began))
-    while True:
-        try:
-            plug.take(added(listener.recv(1 << 16)))
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise
-            plug.wave()  # more came than could be heard
-        tell(plug, run, max(0.0, last - began))
+    return last - began
 
 
 def added(message: bytes) -> list[str]:
@@ -264,7 +343,8 @@ def tell(plug: Plug, run: str, seconds: float) -> None:
     """Writes down what was found, if that has changed."""
     import json
 
-    text = json.dumps({"cards": plug.cards(), "modules": plug.loaded, "cold_plug_s": round(seconds, 2)})
+    text = json.dumps({"cards": plug.cards(), "modules": plug.loaded, "cold_plug_s": round(seconds, 2),
+                       "undriven": undriven(plug.root)})
     path, new = Path(run, FOUND), Path(run, f"{FOUND}.new")
     if not path.exists() or path.read_text() != text:
         new.write_text(text)

@@ -141,17 +141,18 @@ def prepare() -> cmdline.Identity | None:
         attempt(f"mount {entry[1]}", syscalls.mount, *entry)
     loaded = attempt("load modules", load_modules)
     say(f"init: {loaded} modules loaded")
-    identity = attempt("read the kernel command line", cmdline.parse, Path("/proc/cmdline").read_text())
+    line = Path("/proc/cmdline").read_text()
+    identity = attempt("read the kernel command line", cmdline.parse, line)
     if not isinstance(identity, cmdline.Identity):
         return None
     if identity.name:
         attempt("set the host name", syscalls.set_hostname, identity.name)
     if identity.time is not None:
         say(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
-    plug = hardware.Plug(_tables(), say)
+    plug = hardware.Plug(_tables(), say, refused=hardware.unasked(line))
     network = attempt("set up the network", set_up_network, identity, plug)
     say(f"init: network {network or 'failed'}, {len(plug.loaded)} drivers")
-    if plug.tables["globs"] and not os.fork():
+    if not os.fork():
         hardware_process(plug)
     return identity
 
@@ -165,8 +166,8 @@ def _tables() -> hardware.Tables:
 
 
 def hardware_process(plug: hardware.Plug) -> None:
-    """The process that loads all other drivers, while the agent starts already, and those of devices that come later. Never
-    returns."""
+    """The process that loads all other drivers, while the agent starts already, and those of devices that come later, and tells of
+    devices that have none. Never returns."""
     try:
         hardware.watch(plug, RUN)
     except BaseException as error:  # noqa: BLE001 (whatever it was is on the console; it must not go on as PID 1 does)

@@ -17,6 +17,7 @@ from imageapi.store.manifest import Signer
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from minos.agent.swap import signed
 from minos.build import sets
+from minos.build.drivers import Drivers
 from minos.build.sets import BootSet
 
 log = logging.getLogger("layercake.boots")
@@ -50,6 +51,7 @@ class BootSets:
         self._sign = sign
         self._order = lru_cache(maxsize=8)(self._made)
         self._modules = lru_cache(maxsize=8)(self._told)
+        self._drivers = lru_cache(maxsize=2)(self._opened)  # one takes 13 MB
         self.default = ""
         self.of_profiles: dict[str, str] = {}
 
@@ -150,6 +152,17 @@ class BootSets:
         except (LayercakeError, OSError) as error:
             log.debug("no kernel modules for a node: %s", error)
             return None
+
+    def drivers(self, name: str) -> Drivers | None:
+        """The modules of the kernel of a set, one by one; None for a set that has none. Reads it if it was touched. Raises
+        NotFound, OperationFailed, and Refused as `get`. May block; one thread at a time."""
+        found = self.get(name)
+        return self._drivers(name) if (found.directory / sets.MODULES).is_file() else None
+
+    def _opened(self, name: str) -> Drivers:
+        found = sets.load(self.directory, name)
+        inside = found.about.get("modules")
+        return Drivers(found.directory / sets.MODULES, found.kernel, map(str, inside) if isinstance(inside, list) else ())
 
     def _told(self, name: str) -> Mapping[str, Any]:
         """Raises LayercakeError, OSError. The digest is that of the file when it was signed: nothing needs to be read."""

@@ -95,6 +95,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
     slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
     guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
+    more_drivers: Annotated[bool, Meta(
+        description="Whether nodes get drivers that their boot profile does not have, for devices that would have none.")] = True
     modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
     sections: dict[str, Any] = {}
 
@@ -154,7 +156,7 @@ def load(data_dir: Path) -> Settings:
     return msgspec.structs.replace(own, sections=sections)
 
 
-_NEWER = ("socket_group", "socket_role", "audit", "oidc", "secrets")
+_NEWER = ("socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 

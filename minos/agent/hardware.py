@@ -1,37 +1,88 @@
-"""Tells the head which hardware the node has: what minos.hardware, a process of its own, has found and written down."""
+"""Tells the head which hardware the node has, and gets drivers for devices that have none.
+
+What minos.hardware, a process of its own, has found and written down is looked at; devices without a driver are left to a thread
+(drivers.py), one at a time.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from minos.agent.bond.outbox import EventSink
+from minos.agent.state import Config, Session
 from minos.events import HARDWARE, NO_DRIVER
-from minos.hardware import FOUND, explain
+from minos.hardware import FOUND, SYS, driver, explain
+
+
+class Came:
+    """A message to the loop: devices have got a driver."""
 
 
 class Hardware:
-    """Tells it when it was written, and what has changed later."""
+    """Tells it when it was written, and what has changed later. `post` takes messages to the loop, from any thread."""
 
-    def __init__(self, run: str | os.PathLike[str], event: EventSink) -> None:
-        self._path = Path(run, FOUND)
-        self._event = event
-        self._seen = 0
+    def __init__(self, config: Config, event: EventSink, post: Callable[[object], None], *, sys: str = SYS) -> None:
+        self._config, self._event, self._post, self._sys = config, event, post, sys
+        self._path = Path(config.run, FOUND)
+        self._seen, self._news = 0, False
+        self._found: dict[str, Any] = {"cards": ()}
         self._told: set[str] = set()
+        self._asked: set[str] = set()
+        self._session: Session | None = None
+        self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
-        """Costs one stat(2) if nothing is new."""
+    def look(self, session: Session, ask: bool = True) -> None:
+        """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for drivers."""
+        self._session = session
+        self._read()
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread, self._news = None, True
+        if self._news and ask and self._thread is None:
+            self._news = False
+            self._go_on()
+
+    def head_restarted(self) -> None:
+        """The head may be a newer one, which has drivers to give: devices that are without one are asked about again."""
+        self._asked.clear()
+        self._news = True
+
+    def _read(self) -> None:
         try:
             touched = self._path.stat().st_mtime_ns
-            if touched == self._seen:
-                return
-            self._seen, found = touched, json.loads(self._path.read_text())
         except FileNotFoundError:
             return
-        self._event(HARDWARE, f"{len(found['modules'])} drivers, all there after {found['cold_plug_s']} s", cards=found["cards"],
-                    modules=len(found["modules"]), cold_plug_s=found["cold_plug_s"])
-        for card in found["cards"]:
-            if not card.get("driver") and card["slot"] not in self._told:
+        if touched == self._seen:
+            return
+        self._seen, self._news, self._found = touched, True, json.loads(self._path.read_text())
+        cards, count, took = self._found["cards"], len(self._found["modules"]), self._found["cold_plug_s"]
+        self._event(HARDWARE, f"{count} drivers, all there after {took} s", cards=cards, modules=count, cold_plug_s=took)
+
+    def _go_on(self) -> None:
+        """Asks about devices that were not there before; which cards are without a driver is told after that."""
+        new = {alias: devices for alias, devices in self._found.get("undriven", {}).items() if alias not in self._asked}
+        if new:
+            self._asked |= new.keys()
+            self._thread = threading.Thread(target=self._get, args=(new,), name="drivers", daemon=True)
+            self._thread.start()
+            return
+        for card in self._found["cards"]:
+            if not card.get("driver") and not driver(f"pci/{card['slot']}", self._sys) and card["slot"] not in self._told:
                 self._told.add(card["slot"])
                 self._event(NO_DRIVER, explain(card))
+
+    def _get(self, devices: Mapping[str, list[str]]) -> None:
+        """Runs on a thread."""
+        from minos.agent.drivers import Drivers  # here: nothing of it is needed before the node's images run
+
+        drivers = Drivers(self._config, self._current, self._event, sys=self._sys)
+        if drivers.get(devices):
+            self._post(Came())
+
+    def _current(self) -> Session:
+        if self._session is None:
+            raise AssertionError("look comes first")
+        return self._session

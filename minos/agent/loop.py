@@ -20,7 +20,7 @@ from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import is_busy, prepare
 from minos.agent.early import Early, Look
-from minos.agent.hardware import Hardware
+from minos.agent.hardware import Came, Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
@@ -32,6 +32,8 @@ TICK = 1.0
 TRIM_EVERY = 10.0
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
+DRIVERS_DELAY = 5.0
+"""Seconds from a session's begin for which drivers that the boot profile does not have wait while the images are being started."""
 
 
 class NodeApi(Protocol):
@@ -70,12 +72,13 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
         prepare(early.config.run)
-        self._hardware = Hardware(early.config.run, early.event)
+        self._hardware = Hardware(early.config, early.event, early.inbox.put)
         self._swap = Swap(early.config, early.event, early.inbox.wake)
         self._work: Work | None = None
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
         self._serve_at = math.inf
+        self._drivers_at = 0.0
         self._stop = False
 
     def run(self) -> None:
@@ -103,6 +106,7 @@ class Agent:
         self._work = Work(session, bond, machine, Wanted(self._images, machine, early.link, early.file, self._worker.interrupt))
         self._selector.register(bond, selectors.EVENT_READ)
         self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
+        self._drivers_at = self._clock() + DRIVERS_DELAY
         self._swap.begin()
         machine.discovered({**ALIVE, "busy": self._busy()}, "the agent runs")
         if desired is not None:
@@ -139,20 +143,24 @@ class Agent:
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()
-        self._hardware.look()
+        self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
         work.bond.hello(revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state)
         if now >= self._serve_at:
             self._serve_at = math.inf
             threading.Thread(target=self._api.start, args=(work.session,), name="serve", daemon=True).start()
 
-    def _take(self, message: Message | Done | Look) -> None:
+    def _take(self, message: Message | Done | Look | Came) -> None:
         if isinstance(message, Joined):
             self._early.say(f"agent: joined, session {message.session.number}")
             self._begin(message.session, message.desired)
         elif isinstance(message, Trouble):
             self._early.say(f"agent: {message.text}")
         elif isinstance(message, Look):
+            self._look_at_images()
+        elif self._work is not None and isinstance(message, Came):
+            self._images.clear()  # one may have wanted the file of a device that had no driver: it is tried again at once
+            self._work.machine.clear("the drivers that came")
             self._look_at_images()
         elif self._work is not None and isinstance(message, Renewed):
             self._work = dataclasses.replace(self._work, session=message.session)
@@ -188,6 +196,7 @@ class Agent:
             work.wanted.head_restarted()
             self._images.tell(again=True)
             self._api.tell(work.session)
+            self._hardware.head_restarted()
             self._swap.begin()
         if work.bond.answered:
             self._swap.answered()

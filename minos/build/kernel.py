@@ -163,7 +163,11 @@ def of_files(image: Path, modules: Path) -> Kernel:
 
 def read_module(path: Path) -> bytes:
     """A module's ELF image; one that is packed is unpacked, because the node loads modules without a decompressor."""
-    data = path.read_bytes()
+    return unpacked(path.read_bytes(), path)
+
+
+def unpacked(data: bytes, path: Path) -> bytes:
+    """What a module's file holds, by the ending of its name. Raises OperationFailed."""
     try:
         match path.suffix:
             case ".xz":

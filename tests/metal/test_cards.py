@@ -2,11 +2,13 @@
 
 One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 and n3 from a USB stick, n1 and n2
 out of the card's own ROM, n4 with Secure Boot and Microsoft's keys, n5 by HTTP Boot, n6 by IPv6. n0 has a controller of each kind
-and IPMI over KCS besides, n1 a second card that nothing boots by.
+and IPMI over KCS besides, n1 a second card that nothing boots by. n1 and n4 have devices whose drivers the profile does not have,
+and n2 gets one while it runs.
 """
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,7 @@ STORAGE = (
     "-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc",
 )
 SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=")
+CARD_READER, WATCHDOG = ("-device", "sdhci-pci"), ("-device", "i6300esb")
 USB = ("-netdev", "user,id=net2,restrict=on", "-device", "qemu-xhci,id=usb", "-device", "usb-net,bus=usb.0,netdev=net2")
 
 
@@ -55,14 +58,20 @@ def stick(image: Path) -> tuple[str, ...]:
             "-device", "usb-storage,bus=stick.0,drive=stick0,bootindex=0")
 
 
+def monitor(image: Path) -> Path:
+    """The socket at which n2 is told to plug something in."""
+    return image.with_name("n2.monitor")
+
+
 def machines(image: Path) -> tuple[VmSpec, ...]:
     """The rack; `image` is that of the stick."""
+    hot = ("-chardev", f"socket,id=hot,path={monitor(image)},server=on,wait=off", "-mon", "chardev=hot,mode=readline")
     return (
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=", more=(*stick(image), *STORAGE)),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=SECOND),
-        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=USB),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=(*SECOND, *CARD_READER)),
+        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=(*USB, *hot)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", more=stick(image)),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768, more=WATCHDOG),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4)),
     )
@@ -80,11 +89,16 @@ class Site:
     """The rack with a head over it."""
 
     def __init__(self, directory: Path) -> None:
-        image = directory / "stick.img"
+        self.image = image = directory / "stick.img"
         made = subprocess.run([sys.executable, "-m", "layercake.cli.main", "boot-media", str(image)], cwd=ROOT, check=False)
         assert made.returncode == 0 and image.is_file()
         self.rack = Rack(directory / "rack", machines(image))
         self.head = HeadRun(self.rack, directory / "head", "server")
+
+    def fetched(self, node: str) -> dict[str, list[str]]:
+        """{driver that the node has fetched from the head: the devices that it has bound}."""
+        told = [event["data"]["drivers"] for event in self.head.history(node, "node.drivers-fetched")]
+        return {name: devices for drivers in told for name, devices in drivers.items()}
 
     def says(self, node: str, *command: str) -> str:
         """The output of a command on a node."""
@@ -153,6 +167,24 @@ def test_controllers_and_ipmi_are_there(site: Site) -> None:
 
     wanted = {"nvme0n1", "sda", "sdb", "sdc", "sdd", "sde", "ipmi0"}
     site.head.wait("all disks and /dev/ipmi0 are there", lambda: wanted <= blocks(), 180)
+
+
+@pytest.mark.parametrize(("node", "module", "driver"), [("n1", "sdhci_pci", "sdhci-pci"), ("n4", "i6300esb", "i6300ESB timer")])
+def test_a_device_gets_a_driver_that_the_profile_does_not_have(site: Site, node: str, module: str, driver: str) -> None:
+    """On n4 the kernel takes signed modules only."""
+    site.head.wait(f"{node} has fetched {module}", lambda: site.fetched(node).get(module), 180)
+    (device,) = site.fetched(node)[module]
+    place = f"/sys/bus/{device.replace('/', '/devices/')}/driver"
+    assert Path(site.says(node, "busybox", "readlink", place).strip()).name == driver
+    assert not site.head.history(node, "node.driver-failed")
+
+
+def test_a_device_that_is_plugged_in_later_gets_one_too(site: Site) -> None:
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(monitor(site.image)))
+        line.sendall(b"chardev-add null,id=serial\ndevice_add usb-serial,bus=usb.0,chardev=serial\n")
+        site.head.wait("n2 has a serial line", lambda: site.fetched("n2").get("ftdi_sio"), 180)
+    assert "ttyUSB0" in site.says("n2", "ls", "/dev")
 
 
 def test_under_secure_boot_all_that_runs_is_signed(site: Site) -> None:

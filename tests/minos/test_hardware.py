@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import json
 import os
 from pathlib import Path
 
@@ -169,6 +170,33 @@ def test_events_of_the_kernel_name_devices_that_have_come() -> None:
     assert hardware.added(come) == ["usb:v0525pA4A2"]
     assert hardware.added(come.replace(b"ACTION=add", b"ACTION=remove")) == []
     assert hardware.added(b"\xff\xfe") == []
+
+
+@pytest.mark.parametrize("line", ["ro modprobe.blacklist=ipmi-si,e1000 quiet", "module_blacklist=e1000"])
+def test_what_the_kernels_arguments_name_no_device_gets(general: Kernel, machine: Machine, line: str) -> None:
+    machine.device("pci", "0000:00:02.0", E1000)
+    machine.device("pci", "0000:00:03.0", E1000E)
+    tables = builder.tables(general, profiles.modules(general, ("server-nics",)))
+    refused = hardware.unasked(line)
+    Plug(tables, machine.said.append, root=str(machine.root), load=machine.load, refused=refused).wave()
+    assert "e1000" in refused and "e1000" not in machine.loaded and "e1000e" in machine.loaded
+    assert hardware.unasked("modprobe.blacklist= x module_blacklist i6300esb") == frozenset()
+
+
+def test_devices_without_a_driver_are_written_down_for_the_agent(general: Kernel, machine: Machine, tmp_path: Path) -> None:
+    machine.device("pci", "0000:00:02.0", E1000, driver="e1000")
+    machine.device("pci", "0000:00:04.0", "pci:watchdog")
+    machine.device("pci", "0000:00:05.0", "pci:watchdog")
+    machine.device("pci", "0000:00:06.0", "")
+    machine.device("cpu", "cpu0", "cpu:type:x86")
+    machine.device("acpi", "ACPI0007:00", "acpi:LNXCPU:")
+    processor = machine.root / "cpu0"
+    processor.mkdir()
+    (processor / "driver").symlink_to("../bus/cpu/drivers/processor")
+    (machine.root / "bus/acpi/devices/ACPI0007:00/physical_node").symlink_to(processor)
+    hardware.tell(machine.plug(general, "server-nics"), str(tmp_path), 1.0)
+    said = json.loads((tmp_path / hardware.FOUND).read_text())
+    assert said["undriven"] == {"pci:watchdog": ["pci/0000:00:04.0", "pci/0000:00:05.0"]}
 
 
 def test_the_tables_of_a_minos_without_hardware_are_empty(tmp_path: Path, machine: Machine) -> None:

@@ -48,6 +48,10 @@ class FakeHead:
         self.answers: dict[int, dict[str, Any]] = {}
         self.secrets: dict[str, str] = {}
         self.agents: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
+        """What is handed out below /node/v1/: modules and firmware."""
+        self.drivers: Callable[[dict[str, Any]], tuple[int, object]] | None = None
+        """The answer to which drivers there are; None is an older head."""
         self.silent = self.probing = False
         self._numbers = itertools.count(1000)
         self._address: tuple[str, int] | None = None
@@ -207,6 +211,10 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
                 self._reply(*((200, {"key": head.secrets[name]}) if name in head.secrets else (403, {"error": "not yours"})))
             elif kind == "agent":
                 self._send(head.agents[name])
+            elif f"{kind}/{name}" in head.files:
+                self._send(head.files[f"{kind}/{name}"])
+            elif kind in ("modules", "firmware"):
+                self._reply(400, {"error": "there is none"})
             else:
                 self._reply(200, head.document)
 
@@ -217,6 +225,9 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
             elif self.path == "/node/v1/join":
                 self._reply(*head.join(body))
             elif self._known():
+                if self.path == "/node/v1/drivers":
+                    self._reply(*(head.drivers(body) if head.drivers is not None else (404, {})))
+                    return
                 if self.path == "/node/v1/events":
                     head.events.extend(body)
                 else:

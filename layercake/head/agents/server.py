@@ -22,6 +22,7 @@ from imageapi.store.store import ImageStore
 from layercake.base.text import parse_json, whole_number
 from layercake.head import events
 from layercake.head.agents.document import Address, desired
+from layercake.head.agents.drivers import DriverApi
 from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Claim, Joining, NoJoin
 from layercake.head.agents.sync import Sync
@@ -60,6 +61,7 @@ class NodeApi:
         images: ImageStore, address: Address, authority: Authority, table: Table, boots: BootSets,
     ) -> None:
         self._boots = boots
+        self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
         self._table = table
         self._address = address
         self._store = store
@@ -84,6 +86,9 @@ class NodeApi:
             web.get("/node/v1/trust", _guarded(self._trust)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
             web.get("/node/v1/agent/{name}", _guarded(self._agent)),
+            web.post("/node/v1/drivers", _guarded(self._drivers.wanted)),
+            web.get("/node/v1/modules/{name}", _guarded(self._drivers.module)),
+            web.get("/node/v1/firmware/{path:.+}", _guarded(self._drivers.firmware)),
             web.post("/node/v1/events", _guarded(self._events)),
             web.post("/node/v1/answers/{id}", _guarded(self._answer)),
         ]

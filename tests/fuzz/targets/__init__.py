@@ -12,5 +12,5 @@ TARGETS: Mapping[str, Open] = {
     "rmcp": rmcp.target,
     "inventory": inventory.target, "ranges": ranges.target, "join": joined.join, "events": joined.events,
     "image-spec": spec.target, "node-api": nodeapi.target, "desired": desired.target, "join-answer": desired.answer,
-    "manifests": manifests.target,
+    "manifests": manifests.target, "drivers": desired.drivers,
 }

@@ -11,6 +11,7 @@ from imageapi.spec.image import parse_images
 from imageapi.spec.state import ImageState
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError
+from minos.agent.drivers import answer as described
 from minos.agent.machine import Machine
 from minos.agent.state import SessionFile, parse_join
 from minos.agent.wanted import Wanted
@@ -40,6 +41,28 @@ def answer(directory: Path) -> Iterator[Target]:
 
     tls = {"tls": {"cert": "C", "key": "K"}, "mutual": True, "certificate": 2}
     yield Target(mutate.documents([ANSWER, {**ANSWER, **tls}], 0.05), take, (LayercakeError,))
+
+
+PART: dict[str, Any] = {"digest": "0" * 64, "size": 9}
+DRIVERS: dict[str, Any] = {
+    "devices": {"pci:v00008086d000025AB": ["i6300esb", "gpu"]},
+    "modules": {"i6300esb": {**PART, "needs": ["watchdog", "i6300esb"], "firmware": {"a/b.bin": PART}}, "watchdog": PART,
+                "gpu": {"held": "nobody looks"}, "big": {"error": "it is too big"}}}
+
+
+@contextlib.contextmanager
+def drivers(directory: Path) -> Iterator[Target]:
+    """What the head says of drivers is taken, or refused as a whole; what is taken leads out of no directory."""
+
+    def take(data: bytes) -> None:
+        devices, modules = described(_read(data))
+        for names in (*devices.values(), *(module.needs for module in modules.values())):
+            assert all("/" not in modules[name].name for name in names)
+        for module in modules.values():
+            assert not [path for path in module.firmware if path.startswith("/") or ".." in path.split("/")]
+            assert module.part is not None or module.held or module.error
+
+    yield Target(mutate.documents([DRIVERS], 0.05), take, (LayercakeError,))
 
 
 class _Parts:

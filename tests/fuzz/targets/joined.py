@@ -105,7 +105,7 @@ def events(directory: Path) -> Iterator[Target]:
         said = bearer(found.key, bytes.fromhex(world.node("n0").node.id.replace("-", "")), found.number)
 
         async def take(data: bytes) -> None:
-            path = "/node/v1/answers/1" if len(data) % 5 == 0 else "/node/v1/events"
+            path = {0: "/node/v1/answers/1", 1: "/node/v1/drivers"}.get(len(data) % 5, "/node/v1/events")
             status = await line.post(path, data, said)
             assert status in (200, 400), status
 
@@ -114,6 +114,7 @@ def events(directory: Path) -> Iterator[Target]:
             {"kind": CONTAINERS.name, "data": {"containers": [CONTAINER, CONTAINER]}},
             {"kind": "agent.api", "data": {"port": 8444, "certificate": 1, "authorities": "ab"}},
             {"kind": "agent.started", "data": {"boot": "0.2-ab", "agent": "0.2-ab"}}]
-        seeds = [[{**kind, "data": d["data"]}] for kind in kinds for d in data] + [kinds, kinds[0], {"ok": True, "text": "x"}, []]
+        seeds = [[{**kind, "data": d["data"]}] for kind in kinds for d in data] + [
+            kinds, kinds[0], {"ok": True, "text": "x"}, {"release": "6.1.0", "devices": ["pci:v1", "usb:v2"]}, []]
         yield Target(mutate.documents(seeds), lambda data: loop.run_until_complete(take(data)),
                      settle=lambda: loop.run_until_complete(_settle(world)))
