@@ -63,6 +63,24 @@ class Look:
     network: bool = True
 
 
+class VirtualDrive(Protocol):
+    """A drive of a BMC's that holds a medium which the BMC fetches, and the machine sees as a CD or a USB stick. Methods raise as
+    those of PowerDriver. What is in it and is no boot medium of a head is never touched."""
+
+    async def insert(self, url: str) -> str:
+        """Asks for the medium at a URL in the place of an older one; the name of the drive. Raises Unsupported without a drive that
+        a machine boots from, OperationFailed if all hold what is not ours."""
+
+    async def holds(self) -> bool:
+        """Whether a boot medium of a head is in."""
+
+    async def boot(self) -> None:
+        """Makes the next boot, only that one, a boot from the medium."""
+
+    async def eject(self) -> bool:
+        """Takes a head's boot medium out; whether there was one."""
+
+
 class PowerDriver(Protocol):
     """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, or what
     the BMC has shown that it needs, and says no more than that the BMC took the command: whether it worked is for the caller to
@@ -75,6 +93,10 @@ class PowerDriver(Protocol):
     @property
     def progress(self) -> str:
         """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
+
+    @property
+    def drive(self) -> VirtualDrive | None:
+        """Its virtual drive, None if what it speaks has no such thing."""
 
     async def state(self) -> PowerState:
         """Reads the power state from the BMC, now."""

@@ -99,6 +99,10 @@ class IpmiDriver:
             else:
                 await self._pyghmi("boot_network")
 
+    @property
+    def drive(self) -> None:
+        """IPMI has no virtual drives."""
+
     async def boots_network(self) -> bool | None:
         """Reads the boot flags; None of a BMC that only pyghmi speaks with."""
         async with self._session() as session:

@@ -19,6 +19,7 @@ from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.driver import PowerDriver, PowerState, Unsupported
+from powerman.medium import Lender
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -72,11 +73,14 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
 
 @mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
-    """Power the node on, to boot from the network."""
+    """Power the node on, to boot from the network or by the boot medium."""
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
         if await _patient(attempt, bmc.read) is PowerState.OFF:
-            kept = await _next_boot(attempt)
+            media = bmc.spec.boot == "media"
+            kept = not media and await _next_boot(attempt)
+            if media:
+                await _insert(attempt, service.lender)
             await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
             found = await _becomes(attempt, PowerState.ON, "power on")
             if kept and bmc.driver.answer_s < _PROMPT_S:
@@ -104,6 +108,30 @@ async def _next_boot(attempt: Attempt) -> bool:
     bmc.tell_once(events.BOOT_DEVICE, f"the next boots may not be from the network: {why} (hint: put the network first in the boot "
                                       "order of its firmware)")
     return False
+
+
+async def _insert(attempt: Attempt, lender: Lender) -> None:
+    """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine that boots by it boots by
+    nothing else that we know of, so it stays off where that cannot be done: what raises says why."""
+    bmc, drive = attempt.bmc, attempt.bmc.driver.drive
+    if drive is None:
+        raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual drives")
+    url = await lender.lend(bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text))
+    try:
+        name = await _patient(attempt, lambda: bmc.ask(lambda: drive.insert(url)))
+        pause = _FIRST_LOOK_S
+        while not await _patient(attempt, lambda: bmc.ask(drive.holds)):   # some fetch all of it first
+            if bmc.clock.now() + pause > attempt.until:
+                raise OperationFailed(
+                    f"cannot insert the boot medium at {bmc.spec.where}: it took the command, and the drive is still empty",
+                    hint=f"can the BMC reach {url.split('/media/')[0]}? The firewall of this machine, or of the network, may tell")
+            await bmc.clock.sleep(pause)
+            pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
+        await _patient(attempt, lambda: bmc.ask(drive.boot))
+    except BaseException:
+        await lender.give_back(bmc.spec.node)
+        raise
+    bmc.note(events.MEDIUM, f"the boot medium is in drive {name} of the BMC at {bmc.spec.where}, for the next boot")
 
 
 async def _kept(attempt: Attempt) -> bool | None:

@@ -74,6 +74,7 @@ class Hypervisor:
         """Carries out one request. Raises KeyError or ValueError for one that makes no sense, OSError if QEMU cannot be run."""
         machine = self.machines[str(request["node"])]
         if request["op"] == "power":
+            machine.medium = str(request.get("medium", ""))
             actions = {"on": machine.on, "off": machine.off, "reset": machine.reset, "soft": machine.soft_off}
             actions[str(request["want"])]()
         elif request["op"] == "boot":

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 _PR_SET_PDEATHSIG = 1
+_VIRTUAL = ("Cd", "UsbCd", "Usb")     # BootSourceOverrideTarget of Redfish
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _QMP_POWERDOWN = "".join(json.dumps({"execute": name}) + "\n" for name in ("qmp_capabilities", "system_powerdown"))
 
@@ -43,7 +44,8 @@ def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
 
 
 class Machine:
-    """One machine: off until `on`. `starts` counts how often it was started or reset."""
+    """One machine: off until `on`. `starts` counts how often it was started or reset. `medium` is the image in its BMC's virtual
+    drive, which a machine that is switched on has as a CD on USB until it is switched off."""
 
     def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
         self.name = name
@@ -51,6 +53,7 @@ class Machine:
         self.directory = directory
         self.boot = ""           # boot device for the next start, as the BMC was told; "" = the firmware's own order
         self.last_boot = ""      # what the last start used
+        self.medium = ""
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,9 +69,17 @@ class Machine:
         """Switches it on; nothing happens if it is on. Raises OSError if QEMU cannot be run."""
         if self.pid is not None:
             return
-        self._process = spawn(self.argv, self.directory / "qemu.log", stdin=subprocess.PIPE)
+        self._process = spawn([*self.argv, *self._virtual_drive()], self.directory / "qemu.log", stdin=subprocess.PIPE)
         self.last_boot, self.boot = self.boot, ""
         self.starts += 1
+
+    def _virtual_drive(self) -> tuple[str, ...]:
+        """QEMU's arguments for the medium; it is the first to be booted from if the BMC was told so, else the last."""
+        if not self.medium:
+            return ()
+        order = 0 if self.boot in _VIRTUAL else 9
+        return ("-drive", f"if=none,id=medium,media=cdrom,readonly=on,format=raw,file={self.medium}",
+                "-device", "qemu-xhci,id=virtual", "-device", f"usb-storage,bus=virtual.0,drive=medium,bootindex={order}")
 
     def off(self) -> None:
         """Pulls the plug."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import ssl
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,11 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
         self._get(identity)
         if state not in _ACTIONS:
             raise emulator_error.NotSupportedError(f"reset type {state} is not supported")
-        self._ask(op="power", want=_ACTIONS[state])
+        medium, _, _ = self.get_boot_image(identity, "Cd")
+        self._ask(op="power", want=_ACTIONS[state], medium=medium or "")
 
     def get_boot_device(self, identity: str) -> str:
-        """The boot device for the next start; a machine of the rack has nothing but its network."""
+        """The boot device for the next start; a machine of the rack has its network, and what is in its virtual drive."""
         self._get(identity)
         return str(self._ask(op="state")["boot"]) or "Pxe"
 
@@ -64,6 +66,7 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
 def main(path: Path) -> int:
     """Serves until it is killed."""
     config = json.loads(path.read_text())
+    tempfile.tempdir = config["state_dir"]      # for the media that it fetches
     fakedriver.FakeDriver = MachineDriver
     mode = "UEFI" if config["firmware"] == "uefi" else "Legacy"
     emulator.app.configure(extra_config={
