@@ -116,6 +116,9 @@ class PowerDriver(Protocol):
     async def boot_network(self) -> None:
         """Makes the next boot, only that one, a network boot in the node's firmware mode."""
 
+    async def boot_uri(self, uri: str) -> None:
+        """Makes the next boot, only that one, UEFI HTTP Boot of a URI. Raises Unsupported where it knows no such thing."""
+
     async def boots_network(self) -> bool | None:
         """Whether it says that the next boot is from the network; None if it cannot be asked that."""
 

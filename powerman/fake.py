@@ -105,6 +105,13 @@ class FakeDriver:
             raise Unsupported("cannot set the boot device: no such function")
         self.boot, self.forgets = self.forgets <= 0, self.forgets - 1
 
+    async def boot_uri(self, uri: str) -> None:
+        """Takes the command, or has no such thing."""
+        self.called(f"boot_uri {uri}")
+        if not self.boot_device_works:
+            raise Unsupported("cannot set the URI to boot by: no such function")
+        self.boot = True
+
     async def boots_network(self) -> bool | None:
         """What it has kept."""
         self.called("boots_network")

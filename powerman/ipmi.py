@@ -9,7 +9,7 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
-from powerman.driver import LogEntry, Look, PowerState, Sensor, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.look import ipmi_boot, ipmi_clock
@@ -98,6 +98,10 @@ class IpmiDriver:
                 await session.command(_CHASSIS, _SET_BOOT, boot_network_data(self._spec.firmware))
             else:
                 await self._pyghmi("boot_network")
+
+    async def boot_uri(self, uri: str) -> None:
+        """IPMI knows no URIs."""
+        raise Unsupported(f"cannot set the URI to boot by at {self._spec.where}: IPMI knows no such thing")
 
     @property
     def drive(self) -> None:

@@ -73,14 +73,17 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
 
 @mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
-    """Power the node on, to boot from the network or by the boot medium."""
+    """Power the node on, to boot from the network, by the boot medium or by a URI."""
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
         if await _patient(attempt, bmc.read) is PowerState.OFF:
-            media = bmc.spec.boot == "media"
-            kept = not media and await _next_boot(attempt)
-            if media:
+            kept = False
+            if bmc.spec.boot == "media":
                 await _insert(attempt, service.lender)
+            elif bmc.spec.boot == "uri":
+                await _set_uri(attempt)
+            else:
+                kept = await _next_boot(attempt)
             await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
             found = await _becomes(attempt, PowerState.ON, "power on")
             if kept and bmc.driver.answer_s < _PROMPT_S:
@@ -132,6 +135,16 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
         await lender.give_back(bmc.spec.node)
         raise
     bmc.note(events.MEDIUM, f"the boot medium is in drive {name} of the BMC at {bmc.spec.where}, for the next boot")
+
+
+async def _set_uri(attempt: Attempt) -> None:
+    """Has the next boot be UEFI HTTP Boot of what the head has for the node. As with a medium, it stays off where it cannot."""
+    bmc = attempt.bmc
+    if not bmc.spec.boot_uri:
+        raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: nothing says which")
+    await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
+    if await _kept(attempt) is False:
+        raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: the BMC at {bmc.spec.where} takes it and forgets it")
 
 
 async def _kept(attempt: Attempt) -> bool | None:

@@ -113,6 +113,10 @@ class RedfishDriver:
         """Makes the next boot a network boot, by sushy, which knows what this vendor wants to hear."""
         await self._by_sushy(SushyClient.boot_network)
 
+    async def boot_uri(self, uri: str) -> None:
+        """Makes the next boot UEFI HTTP Boot of a URI, by sushy."""
+        await self._by_sushy(lambda client: client.boot_uri(uri))
+
     @property
     def drive(self) -> VirtualDrive:
         """Its VirtualMedia, by sushy."""

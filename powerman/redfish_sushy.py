@@ -56,6 +56,11 @@ class SushyClient:
                 target=sushy.BootSource.PXE, enabled=sushy.BootSourceOverrideEnabled.ONCE, mode=self._mode)
         self._guard("set the boot device", put)
 
+    def boot_uri(self, uri: str) -> None:
+        """Sets the next boot to UEFI HTTP Boot of a URI (HttpBootUri of ComputerSystem.Boot, DSP0268). Raises as above."""
+        self._guard("set the URI to boot by", lambda: self._find_system().set_system_boot_options(
+            target=sushy.BootSource.UEFI_HTTP, enabled=sushy.BootSourceOverrideEnabled.ONCE, mode=self._mode, http_boot_uri=uri))
+
     def insert(self, url: str) -> str:
         """Asks for the medium at `url` in a virtual drive; the drive's name. Raises as above."""
         def put() -> str:

@@ -75,6 +75,7 @@ class BmcSpec:
     cipher_suite: int | None = None  # IPMI: 3 or 17; None tries 17, then 3
     timeout_s: float = TIMEOUT_S    # for one operation on the BMC
     boot: str = BOOTS[0]            # by what the next boot is (inventory.BOOTS)
+    boot_uri: str = ""              # what UEFI HTTP Boot fetches
 
     @property
     def where(self) -> str:
@@ -104,6 +105,9 @@ class BmcSpec:
         verify, boot = bmc.get("verify_tls"), bmc.get("boot") or BOOTS[0]
         if boot not in BOOTS or (boot != BOOTS[0] and driver != "redfish"):
             raise InputError(f"cannot manage the power of {name}: bmc.boot is {boot!r}, which {driver} does not do")
+        if boot == "uri" and record.get("firmware") != "uefi":
+            raise InputError(f"cannot manage the power of {name}: bmc.boot is uri, and its firmware is not uefi",
+                             hint="a BIOS has no HTTP Boot: let it boot by network or by media")
         return cls(
             node=node, name=name, driver=driver, port=port,
             address=_url(address, port, bmc.get("port")) if driver == "redfish" else address,
@@ -111,7 +115,7 @@ class BmcSpec:
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
             timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
-            boot=boot,
+            boot=boot, boot_uri=str(record.get("boot_uri") or ""),
         )
 
 

@@ -11,21 +11,26 @@ from typing import Any
 import aiohttp
 import pytest
 
+from layercake.head.hosting.telling import Told
 from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.service import FakeLink
+from powerman.module import record as power_record
 from pxe.dhcp_decision import Network, decide
 from pxe.dhcp_packet import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.http_server import HttpServer
+from pxe.inventory import Boot
+from pxe.module import offers
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
 from pxe.paths import fat, grub, image
 from pxe.paths.order import Order
-from pxe.settings import Settings
+from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.windows import Windows
 from tests.boot.conftest import MAC, NODE, TOKEN
 from tests.boot.test_dhcp_decision import HTTP_UEFI, packet
 from tests.support.clock import FakeClock
+from tests.support.site import site
 
 URL = "/boot/52-54-00-00-01-01.img"
 
@@ -174,3 +179,12 @@ def test_firmware_is_offered_it_by_http_boot(settings: Settings, node: Node, clo
     reply = decide(asks, nodes, windows, Network(settings, signed=True), clock()).reply
     assert reply is not None and reply.options[VENDOR_CLASS] == b"HTTPClient"
     assert reply.options[BOOT_FILE].decode() == f"{settings.http_base}/52-54-00-00-01-01.img"
+
+
+@pytest.mark.parametrize(("secure_boot", "file"), [(False, "snponly.efi"), (True, "52-54-00-00-01-01.img")])
+def test_powerman_is_told_by_which_uri_a_node_boots(secure_boot: bool, file: str) -> None:
+    facts = Told("id", "n1", (MAC, "52:54:00:00:01:02"), "10.99.0.11", "x86_64", "uefi", "set")
+    offered = offers(facts, Boot(secure_boot=secure_boot), BootSettings(http_port=81), site())
+    assert offered == {"boot-uri": f"http://10.99.0.1:81/boot/{file}"}
+    told = power_record(dataclasses.replace(facts, offers=offered), None, lambda secret: "")
+    assert told["boot_uri"] == offered["boot-uri"]

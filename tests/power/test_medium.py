@@ -1,4 +1,5 @@
-"""Virtual media: who may fetch the boot medium, how it gets into a BMC's drive and out again, and what is said when it cannot."""
+"""Boots that a BMC is told of: who may fetch the boot medium, how it gets into a BMC's drive and out again, the URI of UEFI HTTP
+Boot, and what is said when it cannot be."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from virt.firmware.varstore.edk2 import Edk2VarStore
 from vrack import Rack
 
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
@@ -29,6 +31,7 @@ from tests.support.site import site
 IMAGE = bytes(range(256)) * 4096
 HERE = "https://127.0.0.1:8000"
 URL = "http://192.0.2.9:8445/media/TICKET/layercake.iso"
+BOOT_URI = "http://10.99.0.1:8080/boot/snponly.efi"
 BMC = {"driver": "redfish", "address": "https://127.0.0.1:9", "boot": "media"}
 
 
@@ -117,6 +120,8 @@ def test_what_is_ours() -> None:
 def test_ipmi_has_no_virtual_drive() -> None:
     with pytest.raises(Mistake, match="is for driver redfish"):
         complete({"driver": "ipmi", "address": "10.1.0.1", "boot": "media"})
+    with pytest.raises(InputError, match="its firmware is not uefi"):
+        BmcSpec.from_record("n1", {**record(boot="uri"), "firmware": "bios"})
     assert complete({"driver": "ipmi", "address": "10.1.0.1", "boot": "network"})["boot"] == "network"
     with pytest.raises(InputError, match="which ipmi does not do"):
         BmcSpec.from_record("n1", record(driver="ipmi"))
@@ -202,6 +207,25 @@ async def test_a_machine_whose_medium_does_not_go_in_stays_off(media: Any) -> No
     assert "on" not in media.driver.calls and not media.service.lender.ticket("n1")
 
 
+async def test_the_uri_is_set_before_the_power_is_on(media: Any) -> None:
+    await media.service.node_changed("n1", record(boot="uri"))
+    with pytest.raises(OperationFailed, match="nothing says which"):
+        await media.mutate("power-on", timeout=90.0)
+    await media.service.node_changed("n1", {**record(boot="uri"), "boot_uri": BOOT_URI})
+    driver = media.drivers["n1"]
+    assert await media.mutate("power-on", timeout=90.0) == {"power": "ON"}
+    assert driver.calls[:4] == ["state", f"boot_uri {BOOT_URI}", "boots_network", "on"]
+
+
+async def test_a_machine_whose_uri_cannot_be_set_stays_off(media: Any) -> None:
+    await media.service.node_changed("n1", {**record(boot="uri"), "boot_uri": BOOT_URI})
+    driver = media.drivers["n1"]
+    driver.boot_device_works = False
+    with pytest.raises(Unsupported, match="cannot set the URI to boot by"):
+        await media.mutate("power-on", timeout=90.0)
+    assert "on" not in driver.calls
+
+
 # -- what BMCs have and say
 
 
@@ -254,6 +278,48 @@ async def test_a_bmc_that_cannot_boot_from_its_drive_says_so() -> None:
     async with client_of(MiniRedfish({"1": drive(["CD"])}, targets=("Pxe", "Hdd"))) as client:
         with pytest.raises(Unsupported, match="cannot boot from the virtual drive at http"):
             await asyncio.to_thread(client.boot_medium)
+
+
+@pytest.mark.parametrize(("bmc", "why"), [
+    (MiniRedfish(targets=("Pxe", "Cd"), more={"HttpBootUri": None}), "cannot set the URI to boot by at http"),
+    (MiniRedfish(), "HttpBootUri"),
+], ids=["no UefiHttp", "no HttpBootUri"])
+async def test_a_bmc_that_knows_no_uri_says_so(bmc: MiniRedfish, why: str) -> None:
+    async with client_of(bmc) as client:
+        with pytest.raises(Unsupported, match=why):
+            await asyncio.to_thread(client.boot_uri, BOOT_URI)
+    assert not bmc.asked
+
+
+async def test_the_uri_goes_with_its_target() -> None:
+    bmc = MiniRedfish(more={"HttpBootUri": None})
+    async with client_of(bmc) as client:
+        await asyncio.to_thread(client.boot_uri, BOOT_URI)
+    assert bmc.boot == {"BootSourceOverrideTarget": "UefiHttp", "HttpBootUri": BOOT_URI, "BootSourceOverrideEnabled": "Once",
+                        "BootSourceOverrideMode": "UEFI"}
+
+
+@pytest.mark.root
+def test_a_real_bmc_has_the_firmware_boot_by_a_uri(bmcs: Rack) -> None:
+    """As the variables of the firmware have it, which takes BootNext out again as it boots."""
+    node, secrets = bmcs.nodes[1], bmcs.secrets
+    assert secrets is not None
+    login = {"password": secrets.password, "verify_tls": str(secrets.certificate)}
+    bmc = record(address=f"https://{node.bmc_address}:8000", boot="uri", **login)
+
+    async def body() -> None:
+        service = PowerService(polls=False)
+        await service.start(FakeLink(), site(), PowerSettings())
+        try:
+            await service.node_changed("n1", {**bmc, "boot_uri": BOOT_URI})
+            assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 300.0, {})) == {"power": "ON"}
+            assert bmcs.machine(1)["last_boot"] == "UefiHttp"
+            await service.mutate(MutationRequest(2, "n1", "power-off", 1, 60.0, {}))
+        finally:
+            await service.stop()
+    in_netns(bmcs.namespace, body)
+    variables = Edk2VarStore(str(bmcs.node_directory(1) / "vars.fd")).get_varlist()
+    assert BOOT_URI.encode() in variables["Boot0099"].data and variables["BootNext"].data == b"\x99\0"
 
 
 @pytest.mark.root

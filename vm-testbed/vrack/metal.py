@@ -7,6 +7,7 @@ import ctypes
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ class Machine:
         self.argv = list(argv)
         self.directory = directory
         self.boot = ""           # boot device for the next start, as the BMC was told; "" = the firmware's own order
+        self.uri = ""            # what UEFI HTTP Boot fetches at the next start
         self.last_boot = ""      # what the last start used
         self.medium = ""
         self.starts = 0
@@ -69,9 +71,19 @@ class Machine:
         """Switches it on; nothing happens if it is on. Raises OSError if QEMU cannot be run."""
         if self.pid is not None:
             return
+        if self.uri:
+            self._boot_next()
         self._process = spawn([*self.argv, *self._virtual_drive()], self.directory / "qemu.log", stdin=subprocess.PIPE)
-        self.last_boot, self.boot = self.boot, ""
+        self.last_boot, self.boot, self.uri = self.boot, "", ""
         self.starts += 1
+
+    def _boot_next(self) -> None:
+        """Writes the URI into the firmware's variables, as BootNext, which the firmware takes out again. Raises OSError."""
+        variables = str(self.directory / "vars.fd")
+        argv = [sys.executable, "-m", "virt.firmware.vars", "--inplace", variables, "--set-boot-uri", self.uri]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(f"cannot set the URI to boot by: {done.stderr[-300:]}")
 
     def _virtual_drive(self) -> tuple[str, ...]:
         """QEMU's arguments for the medium; it is the first to be booted from if the BMC was told so, else the last."""
