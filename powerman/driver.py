@@ -54,7 +54,8 @@ class LogEntry:
 class Look:
     """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own clock, None if it has none that was
     set. `device` is what the next boot is set to ("pxe", "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say;
-    `modes` are those that can be set, none if it does not say; `network`: whether it can be told to boot from the network."""
+    `modes` are those that can be set, none if it does not say; `network`: whether it can be told to boot by what the
+    inventory says (`bmc.boot`)."""
 
     clock: float | None
     device: str = ""

@@ -145,7 +145,7 @@ class RedfishDriver:
         system = await self._request("GET", path)
         manager = link_of(system.get("Links"), "ManagedBy") or link_of(await self._request("GET", f"{_ROOT}Managers"), "Members")
         clock = redfish_clock(await self._request("GET", manager)) if manager else None
-        device, mode, modes, network = redfish_boot(system)
+        device, mode, modes, network = redfish_boot(system, self._spec.boot)
         return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def close(self) -> None:
