@@ -120,8 +120,8 @@ class PowerDriver(Protocol):
     async def boot_uri(self, uri: str) -> None:
         """Makes the next boot, only that one, UEFI HTTP Boot of a URI. Raises Unsupported where it knows no such thing."""
 
-    async def boots_network(self) -> bool | None:
-        """Whether it says that the next boot is from the network; None if it cannot be asked that."""
+    async def boots_as_told(self) -> bool | None:
+        """Whether it says that the next boot is by what the inventory says (`bmc.boot`); None if it cannot be asked that."""
 
     async def sensors(self) -> list[Sensor]:
         """Reads the sensors."""

@@ -14,7 +14,8 @@ BY_HAND = EventKind("power.by-hand", Severity.WARNING,
 FIRMWARE = EventKind("power.firmware", Severity.DEBUG, "The BMC says what the firmware is at, before that asks for a boot.",
     Bearing.FIRMWARE)
 BOOT_DEVICE = EventKind("power.boot-device", Severity.WARNING,
-    "The BMC cannot set the next boot to the network, or forgets it. The node is switched on all the same; told once.")
+    "The BMC cannot set the next boot to the network, or forgets what it was set to. The node is switched on all the same; told "
+    "once.")
 MEDIUM = EventKind("power.medium", Severity.INFO,
     "The boot medium was put into the BMC's virtual drive, is fetched from there, or was taken out when the node had booted.")
 MEDIUM_STAYS = EventKind("power.medium-stays", Severity.WARNING,

@@ -46,8 +46,11 @@ class FakeDrive:
         return bool(self.url) and self.late < 0
 
     async def boot(self) -> None:
-        """Takes the command."""
+        """Takes the command, or has no such thing."""
         self.driver.called("boot_medium")
+        if not self.driver.boot_device_works:
+            raise Unsupported("cannot boot from the virtual drive: no such function")
+        self.driver.boot, self.driver.forgets = self.driver.forgets <= 0, self.driver.forgets - 1
 
     async def eject(self) -> bool:
         """Whether there was one."""
@@ -112,9 +115,9 @@ class FakeDriver:
             raise Unsupported("cannot set the URI to boot by: no such function")
         self.boot = True
 
-    async def boots_network(self) -> bool | None:
+    async def boots_as_told(self) -> bool | None:
         """What it has kept."""
-        self.called("boots_network")
+        self.called("boots_as_told")
         return self.boot
 
     async def sensors(self) -> list[Sensor]:

@@ -107,7 +107,7 @@ class IpmiDriver:
     def drive(self) -> None:
         """IPMI has no virtual drives."""
 
-    async def boots_network(self) -> bool | None:
+    async def boots_as_told(self) -> bool | None:
         """Reads the boot flags; None of a BMC that only pyghmi speaks with."""
         async with self._session() as session:
             return parse_boot(await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")) if session else None

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from layercake.kraken.errors import LayercakeError, Unreachable
 from powerman.bmc import ManagedBmc
 from powerman.driver import LoginRefused, Look, unreachable
+from powerman.redfish_facts import TARGETS
 
 AT_ONCE = 400
 """Waiting for a silent BMC costs a socket and next to no work."""
@@ -132,7 +133,6 @@ def redfish_clock(manager: Mapping[str, Any]) -> float | None:
 
 _PATH = re.compile(r"/redfish/[!-~]{1,250}")
 _MODES = {"UEFI": "uefi", "Legacy": "bios"}
-_TARGETS = {"network": {"Pxe", "UefiHttp"}, "media": {"Cd", "UsbCd", "Usb"}, "uri": {"UefiHttp"}}
 _ALLOWED = "@Redfish.AllowableValues"
 
 
@@ -145,7 +145,7 @@ def redfish_boot(system: Mapping[str, Any], by: str = "network") -> tuple[str, s
     enabled = boot.get("BootSourceOverrideEnabled") in ("Once", "Continuous")
     set_to = str(boot.get("BootSourceOverrideTarget") or "") if enabled else ""
     targets, modes = boot.get(f"BootSourceOverrideTarget{_ALLOWED}"), boot.get(f"BootSourceOverrideMode{_ALLOWED}")
-    network = not isinstance(targets, list) or bool(_TARGETS[by] & {str(t) for t in targets})
+    network = not isinstance(targets, list) or bool(TARGETS[by] & {str(t) for t in targets})
     network = network and (by != "uri" or "HttpBootUri" in boot)
     return ("" if set_to == "None" else set_to.lower(), _MODES.get(str(boot.get("BootSourceOverrideMode")), ""),
             tuple(_MODES[m] for m in map(str, modes) if m in _MODES) if isinstance(modes, list) else (), network)

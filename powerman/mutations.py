@@ -131,9 +131,15 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
             await bmc.clock.sleep(pause)
             pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
         await _patient(attempt, lambda: bmc.ask(drive.boot))
+    except OperationFailed:
+        with contextlib.suppress(OperationFailed, Unreachable):
+            await bmc.ask(drive.eject)
+        await lender.give_back(bmc.spec.node)
+        raise
     except BaseException:
         await lender.give_back(bmc.spec.node)
         raise
+    await _look_back(attempt)
     bmc.note(events.MEDIUM, f"the boot medium is in drive {name} of the BMC at {bmc.spec.where}, for the next boot")
 
 
@@ -143,14 +149,21 @@ async def _set_uri(attempt: Attempt) -> None:
     if not bmc.spec.boot_uri:
         raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: nothing says which")
     await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
+    await _look_back(attempt)
+
+
+async def _look_back(attempt: Attempt) -> None:
+    """Some BMCs show what was set only when the machine has started, so one that shows something else is told of, and tried."""
+    bmc = attempt.bmc
     if await _kept(attempt) is False:
-        raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: the BMC at {bmc.spec.where} takes it and forgets it")
+        bmc.tell_once(events.BOOT_DEVICE, f"the next boot may not be by {bmc.spec.boot}: the BMC at {bmc.spec.where} takes it and "
+                                          "says something else (hint: look at the boot order of its firmware)")
 
 
 async def _kept(attempt: Attempt) -> bool | None:
     """Whether the BMC has kept the boot device, None if it does not say."""
     try:
-        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_network))
+        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_as_told))
     except OperationFailed:
         return None
 
@@ -159,7 +172,7 @@ async def _remind(attempt: Attempt) -> None:
     """Some BMCs forget the boot device as they switch on: such a one is told again, long before the firmware asks for it."""
     bmc = attempt.bmc
     with contextlib.suppress(OperationFailed, Unreachable):
-        if await bmc.ask(bmc.driver.boots_network) is False:
+        if await bmc.ask(bmc.driver.boots_as_told) is False:
             await bmc.ask(bmc.driver.boot_network)
 
 

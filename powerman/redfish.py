@@ -22,7 +22,7 @@ from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, Vir
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
 from powerman.look import link_of, redfish_boot, redfish_clock
-from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
+from powerman.redfish_facts import Targets, boots_by, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
 
@@ -122,9 +122,9 @@ class RedfishDriver:
         """Its VirtualMedia, by sushy."""
         return _Drive(self._by_sushy)
 
-    async def boots_network(self) -> bool | None:
+    async def boots_as_told(self) -> bool | None:
         """Reads the override of the boot source; None of a system that has none."""
-        return boots_network(await self._request("GET", (await self._discovered()).system))
+        return boots_by(await self._request("GET", (await self._discovered()).system), self._spec.boot)
 
     async def sensors(self) -> list[Sensor]:
         """Reads temperatures and fans, by sushy."""

@@ -164,7 +164,8 @@ class PowerService(Service):
                 if drive is not None and await bmc.ask(drive.eject):
                     bmc.note(events.MEDIUM, f"the boot medium is out of the virtual drive of the BMC at {bmc.spec.where}")
         except LayercakeError as error:
-            bmc.note(events.MEDIUM_STAYS, str(error))
+            if ticket:
+                bmc.note(events.MEDIUM_STAYS, str(error))
         await self.lender.give_back(bmc.spec.node)
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:

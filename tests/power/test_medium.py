@@ -143,7 +143,7 @@ async def media(world: Any, image: Path) -> Any:
 async def test_the_medium_is_in_before_the_power_is_on_and_out_when_the_node_has_joined(media: Any) -> None:
     media.driver.drive.late = 2
     assert await media.mutate("power-on", timeout=90.0) == {"power": "ON"}
-    assert media.driver.calls[:7] == ["state", "insert", "holds", "holds", "holds", "boot_medium", "on"]
+    assert media.driver.calls[:7] == ["state", "insert", "holds", "holds", "holds", "boot_medium", "boots_as_told"]
     url = media.driver.drive.url
     assert (await get(url))[0] == 200
     await media.service.node_state("n1", {"power": "ON", "boot": "WAIT"})
@@ -201,10 +201,22 @@ async def test_a_machine_whose_medium_does_not_go_in_stays_off(media: Any) -> No
     with pytest.raises(OperationFailed, match="the drive is still empty") as caught:
         await media.mutate("power-on", timeout=90.0)
     assert "can the BMC reach http://127.0.0.1:" in caught.value.hint and "/media/" not in caught.value.hint
+    assert not media.driver.drive.url and not media.service.lender.ticket("n1")
+    media.driver.drive.late, media.driver.boot_device_works = 0, False
+    with pytest.raises(Unsupported, match="cannot boot from the virtual drive"):
+        await media.mutate("power-on", timeout=90.0)
+    assert not media.driver.drive.url, "what is of no use is taken out again"
     media.driver.drive = None
     with pytest.raises(Unsupported, match="no virtual drives"):
         await media.mutate("power-on", timeout=90.0)
     assert "on" not in media.driver.calls and not media.service.lender.ticket("n1")
+
+
+async def test_a_bmc_that_does_not_show_what_it_was_told_is_tried_and_told_of(media: Any) -> None:
+    media.driver.forgets = 99
+    assert await media.mutate("power-on", timeout=90.0) == {"power": "ON"}
+    (text,) = media.events("power.boot-device")
+    assert "may not be by media" in text
 
 
 async def test_the_uri_is_set_before_the_power_is_on(media: Any) -> None:
@@ -214,7 +226,7 @@ async def test_the_uri_is_set_before_the_power_is_on(media: Any) -> None:
     await media.service.node_changed("n1", {**record(boot="uri"), "boot_uri": BOOT_URI})
     driver = media.drivers["n1"]
     assert await media.mutate("power-on", timeout=90.0) == {"power": "ON"}
-    assert driver.calls[:4] == ["state", f"boot_uri {BOOT_URI}", "boots_network", "on"]
+    assert driver.calls[:4] == ["state", f"boot_uri {BOOT_URI}", "boots_as_told", "on"]
 
 
 async def test_a_machine_whose_uri_cannot_be_set_stays_off(media: Any) -> None:
