@@ -19,7 +19,8 @@ from powerman.settings import PowerSettings, limit_s
 def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
     """What powerman is told of a node (powerman.settings.BmcSpec). It holds the BMC's password."""
     facts = None if bmc is None else {**msgspec.to_builtins(bmc), "password": reveal(bmc.password)}
-    return {"name": node.name, "bmc": facts, "firmware": node.firmware, "boot_uri": node.offers.get("boot-uri", "")}
+    return {"name": node.name, "bmc": facts, "firmware": node.firmware, "boot_uri": node.offers.get("boot-uri", ""),
+            "no_medium": node.offers.get("no-medium", "")}
 
 
 def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) -> Mutation:

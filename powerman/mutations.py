@@ -117,6 +117,9 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
     """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine that boots by it boots by
     nothing else that we know of, so it stays off where that cannot be done: what raises says why."""
     bmc, drive = attempt.bmc, attempt.bmc.driver.drive
+    if bmc.spec.no_medium:
+        raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: {bmc.spec.no_medium}",
+                          hint="bmc.boot: uri, or network, in the inventory")
     if drive is None:
         raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual drives")
     url = await lender.lend(bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text))

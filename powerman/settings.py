@@ -76,6 +76,7 @@ class BmcSpec:
     timeout_s: float = TIMEOUT_S    # for one operation on the BMC
     boot: str = BOOTS[0]            # by what the next boot is (inventory.BOOTS)
     boot_uri: str = ""              # what UEFI HTTP Boot fetches
+    no_medium: str = ""             # why the boot medium does not boot this node
 
     @property
     def where(self) -> str:
@@ -115,7 +116,7 @@ class BmcSpec:
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
             timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
-            boot=boot, boot_uri=str(record.get("boot_uri") or ""),
+            boot=boot, boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
         )
 
 

@@ -13,7 +13,7 @@ from pxe.inventory import Boot
 from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
 from pxe.paths.image import SUFFIX
 from pxe.paths.ipxe import UEFI_PROGRAM
-from pxe.settings import BootSettings, Settings
+from pxe.settings import BootSettings, http_base
 
 LEAST_STEP_S = 60.0
 """What each step of a boot is given at least, also where the whole of it has less by the inventory."""
@@ -29,10 +29,13 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
 
 
 def offers(node: NodeFacts, boot: Boot | None, settings: BootSettings | None, site: Site) -> dict[str, str]:
-    """By which URI its firmware can be told to boot by HTTP (pxe.http_server)."""
+    """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot medium does not do, if so."""
     signed = boot is not None and boot.secure_boot
-    base = Settings.of(site, settings or BootSettings()).http_base
-    return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}" if signed else f"{base}/{UEFI_PROGRAM}"}
+    base = http_base(site.address, (settings or BootSettings()).http_port)
+    if signed:
+        return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}",
+                "no-medium": "the node has Secure Boot, and no iPXE is signed"}
+    return {"boot-uri": f"{base}/{UEFI_PROGRAM}"}
 
 
 def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -> Mutation:

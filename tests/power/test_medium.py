@@ -219,6 +219,13 @@ async def test_a_bmc_that_does_not_show_what_it_was_told_is_tried_and_told_of(me
     assert "may not be by media" in text
 
 
+async def test_a_machine_that_does_not_boot_by_the_medium_is_not_given_it(media: Any) -> None:
+    await media.service.node_changed("n1", {**record(), "no_medium": "the node has Secure Boot, and no iPXE is signed"})
+    with pytest.raises(Unsupported, match=r"cannot insert the boot medium at https://127.*: the node has Secure Boot") as caught:
+        await media.mutate("power-on", timeout=90.0)
+    assert "bmc.boot: uri" in caught.value.hint and "on" not in media.drivers["n1"].calls
+
+
 async def test_the_uri_is_set_before_the_power_is_on(media: Any) -> None:
     await media.service.node_changed("n1", record(boot="uri"))
     with pytest.raises(OperationFailed, match="nothing says which"):
