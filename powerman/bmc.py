@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -16,13 +17,34 @@ from layercake.kraken.errors import LayercakeError, Unreachable
 from layercake.kraken.events import EventKind
 from powerman import events
 from powerman.breaker import Breaker
-from powerman.clock import Clock
 from powerman.driver import LoginRefused, PowerDriver, PowerState
 from powerman.settings import BmcSpec, Limits
 
 Result = TypeVar("Result")
 
 _DOUBTFUL_LANE = 256        # waiting for a silent BMC costs a socket, so many may wait at once
+
+
+class Clock(Protocol):
+    """Seconds of a clock that never goes back, and waiting on it; a made-up one in tests."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds."""
+
+
+class SteadyClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds since the machine started."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits on the event loop."""
+        await asyncio.sleep(seconds)
 
 
 class Note(Protocol):

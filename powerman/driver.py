@@ -54,13 +54,32 @@ class LogEntry:
 class Look:
     """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own clock, None if it has none that was
     set. `device` is what the next boot is set to ("pxe", "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say;
-    `modes` are those that can be set, none if it does not say; `network`: whether it can be told to boot from the network."""
+    `modes` are those that can be set, none if it does not say; `network`: whether it can be told to boot by what the
+    inventory says (`bmc.boot`)."""
 
     clock: float | None
     device: str = ""
     mode: str = ""
     modes: tuple[str, ...] = ()
     network: bool = True
+
+
+class VirtualDrive(Protocol):
+    """A drive of a BMC's that holds a medium which the BMC fetches, and the machine sees as a CD or a USB stick. Methods raise as
+    those of PowerDriver. What is in it and is no boot medium of a head is never touched."""
+
+    async def insert(self, url: str) -> str:
+        """Asks for the medium at a URL in the place of an older one; the name of the drive. Raises Unsupported without a drive that
+        a machine boots from, OperationFailed if all hold what is not ours."""
+
+    async def holds(self) -> bool:
+        """Whether a boot medium of a head is in."""
+
+    async def boot(self) -> None:
+        """Makes the next boot, only that one, a boot from the medium."""
+
+    async def eject(self) -> bool:
+        """Takes a head's boot medium out; whether there was one."""
 
 
 class PowerDriver(Protocol):
@@ -75,6 +94,10 @@ class PowerDriver(Protocol):
     @property
     def progress(self) -> str:
         """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
+
+    @property
+    def drive(self) -> VirtualDrive | None:
+        """Its virtual drive, None if what it speaks has no such thing."""
 
     async def state(self) -> PowerState:
         """Reads the power state from the BMC, now."""
@@ -94,8 +117,11 @@ class PowerDriver(Protocol):
     async def boot_network(self) -> None:
         """Makes the next boot, only that one, a network boot in the node's firmware mode."""
 
-    async def boots_network(self) -> bool | None:
-        """Whether it says that the next boot is from the network; None if it cannot be asked that."""
+    async def boot_uri(self, uri: str) -> None:
+        """Makes the next boot, only that one, UEFI HTTP Boot of a URI. Raises Unsupported where it knows no such thing."""
+
+    async def boots_as_told(self) -> bool | None:
+        """Whether it says that the next boot is by what the inventory says (`bmc.boot`); None if it cannot be asked that."""
 
     async def sensors(self) -> list[Sensor]:
         """Reads the sensors."""

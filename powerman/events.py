@@ -14,7 +14,13 @@ BY_HAND = EventKind("power.by-hand", Severity.WARNING,
 FIRMWARE = EventKind("power.firmware", Severity.DEBUG, "The BMC says what the firmware is at, before that asks for a boot.",
     Bearing.FIRMWARE)
 BOOT_DEVICE = EventKind("power.boot-device", Severity.WARNING,
-    "The BMC cannot set the next boot to the network, or forgets it. The node is switched on all the same; told once.")
+    "The BMC cannot set the next boot to the network, or forgets what it was set to. The node is switched on all the same; told "
+    "once.")
+MEDIUM = EventKind("power.medium", Severity.INFO,
+    "The boot medium was put into the BMC's virtual drive, is fetched from there, or was taken out when the node had booted.")
+MEDIUM_STAYS = EventKind("power.medium-stays", Severity.WARNING,
+    "The boot medium cannot be taken out of the BMC's virtual drive; the next boot tries it again.")
 SOFT_OFF = EventKind("power.soft-off", Severity.INFO, "The system did not shut down by itself in time; its power is cut.")
 
-EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, FIRMWARE, BOOT_DEVICE, SOFT_OFF)
+EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, FIRMWARE, BOOT_DEVICE, MEDIUM,
+                                 MEDIUM_STAYS, SOFT_OFF)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from powerman.clock import Clock
+from powerman.bmc import Clock
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 
 
@@ -26,6 +26,40 @@ class FakeClock:
 
 
 @dataclass(slots=True)
+class FakeDrive:
+    """A virtual drive: `url` is what is in it, "" for nothing; `late` is how often it says that nothing is in it yet."""
+
+    driver: FakeDriver
+    url: str = ""
+    late: int = 0
+
+    async def insert(self, url: str) -> str:
+        """Takes it."""
+        self.driver.called("insert")
+        self.url = url
+        return "Cd"
+
+    async def holds(self) -> bool:
+        """Whether it has been fetched."""
+        self.driver.called("holds")
+        self.late -= 1
+        return bool(self.url) and self.late < 0
+
+    async def boot(self) -> None:
+        """Takes the command, or has no such thing."""
+        self.driver.called("boot_medium")
+        if not self.driver.boot_device_works:
+            raise Unsupported("cannot boot from the virtual drive: no such function")
+        self.driver.boot, self.driver.forgets = self.driver.forgets <= 0, self.driver.forgets - 1
+
+    async def eject(self) -> bool:
+        """Whether there was one."""
+        self.driver.called("eject")
+        was, self.url = bool(self.url), ""
+        return was
+
+
+@dataclass(slots=True)
 class FakeDriver:
     """A PowerDriver without a BMC: a machine that obeys after `delay_s`, and the ways in which real ones do not."""
 
@@ -40,12 +74,13 @@ class FakeDriver:
     forgets: int = 0                # how often it forgets the boot device
     progress: str = ""              # what the firmware is at
     boot: bool = False              # whether the next boot is from the network
+    drive: FakeDrive | None = None  # its virtual drive
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None
 
     async def state(self) -> PowerState:
         """The state, which changes `delay_s` after a command."""
-        self._called("state")
+        self.called("state")
         if self._pending is not None and self.clock.now() >= self._pending[0]:
             self.power, self._pending = self._pending[1], None
         return self.power
@@ -68,41 +103,49 @@ class FakeDriver:
 
     async def boot_network(self) -> None:
         """Takes the command, or has no such thing."""
-        self._called("boot_network")
+        self.called("boot_network")
         if not self.boot_device_works:
             raise Unsupported("cannot set the boot device: no such function")
         self.boot, self.forgets = self.forgets <= 0, self.forgets - 1
 
-    async def boots_network(self) -> bool | None:
+    async def boot_uri(self, uri: str) -> None:
+        """Takes the command, or has no such thing."""
+        self.called(f"boot_uri {uri}")
+        if not self.boot_device_works:
+            raise Unsupported("cannot set the URI to boot by: no such function")
+        self.boot = True
+
+    async def boots_as_told(self) -> bool | None:
         """What it has kept."""
-        self._called("boots_network")
+        self.called("boots_as_told")
         return self.boot
 
     async def sensors(self) -> list[Sensor]:
         """One sensor."""
-        self._called("sensors")
+        self.called("sensors")
         return [Sensor("Inlet", 21.5, "°C", "ok")]
 
     async def event_log(self) -> list[LogEntry]:
         """One line."""
-        self._called("event_log")
+        self.called("event_log")
         return [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")]
 
     async def look(self) -> Look:
         """One whose clock is that of the test."""
-        self._called("look")
+        self.called("look")
         return Look(clock=self.clock.now())
 
     async def close(self) -> None:
         """Notes that it was closed."""
         self.calls.append("close")
 
-    def _called(self, name: str) -> None:
+    def called(self, name: str) -> None:
+        """Notes it. Raises Unreachable of one that is not there."""
         self.calls.append(name)
         if not self.answers:
             raise unreachable("made-up", "no answer")
 
     def _command(self, name: str, becomes: PowerState, works: bool = True) -> None:
-        self._called(name)
+        self.called(name)
         if self.obeys and works:
             self._pending = (self.clock.now() + self.delay_s, becomes)

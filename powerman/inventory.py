@@ -10,13 +10,14 @@ from msgspec import Meta
 
 from layercake.base.secrets import ENV_NAME, SecretRef
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, host, ipv4_after, port, text
+from layercake.moduleapi.fields import Check, Mistake, host, ipv4_after, one_of, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
 TIMEOUT_S, LONGEST_S = 8.0, 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 CIPHER_SUITES = (3, 17)
 _OF_DRIVER = {"system": "redfish", "verify_tls": "redfish", "cipher_suite": "ipmi"}
+BOOTS = ("network", "media", "uri")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
 
@@ -157,6 +158,9 @@ class Bmc(NodePart, frozen=True, kw_only=True):
         description="redfish: the path of the system, when the service has several.")] = None
     verify_tls: Annotated[bool | str, Check(verify_tls), Meta(
         description="redfish: true (the system's authorities), false, or the path of a CA file on the head.")] = True
+    boot: Annotated[Literal["network", "media", "uri"], Check(one_of(*BOOTS)), Meta(
+        description="What the BMC is told to boot the node by. network; redfish: media, the boot medium, which the head puts into "
+                    "the BMC's virtual drive for one boot; or uri, UEFI HTTP Boot of what the head has for the node.")] = "network"
     cipher_suite: Annotated[int | None, Check(cipher_suite), Meta(
         description="ipmi: the cipher suite, 17 or 3; if not given, 17 and then 3 is tried.")] = None
     timeout_s: Annotated[float, Check(timeout_s), Meta(
@@ -170,6 +174,9 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         if given.get(key) is not None and given["driver"] != kind:
             raise Mistake(f"bmc.{key} is for driver {kind}, and the driver is {given['driver']}: it would have no effect",
                           "remove it, or put it into a group of those nodes that it is for", key)
+    if given.get("boot", BOOTS[0]) != BOOTS[0] and given["driver"] != "redfish":
+        raise Mistake(f"bmc.boot: {given['boot']} is for driver redfish, and the driver is {given['driver']}",
+                      "IPMI knows neither: let it boot by network, or by a USB stick (layercake boot-media)", "boot")
     where, found = _endpoint(given["driver"], given["address"], given.get("port"))
     return {**given, "address": where, "port": found}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
-from powerman.driver import LogEntry, Look, PowerState, Sensor, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.look import ipmi_boot, ipmi_clock
@@ -99,7 +99,15 @@ class IpmiDriver:
             else:
                 await self._pyghmi("boot_network")
 
-    async def boots_network(self) -> bool | None:
+    async def boot_uri(self, uri: str) -> None:
+        """IPMI knows no URIs."""
+        raise Unsupported(f"cannot set the URI to boot by at {self._spec.where}: IPMI knows no such thing")
+
+    @property
+    def drive(self) -> None:
+        """IPMI has no virtual drives."""
+
+    async def boots_as_told(self) -> bool | None:
         """Reads the boot flags; None of a BMC that only pyghmi speaks with."""
         async with self._session() as session:
             return parse_boot(await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")) if session else None

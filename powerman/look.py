@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from layercake.kraken.errors import LayercakeError, Unreachable
 from powerman.bmc import ManagedBmc
 from powerman.driver import LoginRefused, Look, unreachable
+from powerman.redfish_facts import TARGETS
 
 AT_ONCE = 400
 """Waiting for a silent BMC costs a socket and next to no work."""
@@ -135,14 +136,16 @@ _MODES = {"UEFI": "uefi", "Legacy": "bios"}
 _ALLOWED = "@Redfish.AllowableValues"
 
 
-def redfish_boot(system: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...], bool]:
-    """(device, mode, modes that can be set, whether it can boot from the network) of a ComputerSystem's Boot (DSP0268)."""
+def redfish_boot(system: Mapping[str, Any], by: str = "network") -> tuple[str, str, tuple[str, ...], bool]:
+    """(device, mode, modes that can be set, whether it can be told to boot `by` what the inventory says) of a ComputerSystem's Boot
+    (DSP0268)."""
     boot = system.get("Boot")
     if not isinstance(boot, Mapping):
         return "", "", (), False
     enabled = boot.get("BootSourceOverrideEnabled") in ("Once", "Continuous")
     set_to = str(boot.get("BootSourceOverrideTarget") or "") if enabled else ""
     targets, modes = boot.get(f"BootSourceOverrideTarget{_ALLOWED}"), boot.get(f"BootSourceOverrideMode{_ALLOWED}")
-    network = not isinstance(targets, list) or bool({"Pxe", "UefiHttp"} & {str(t) for t in targets})
+    network = not isinstance(targets, list) or bool(TARGETS[by] & {str(t) for t in targets})
+    network = network and (by != "uri" or "HttpBootUri" in boot)
     return ("" if set_to == "None" else set_to.lower(), _MODES.get(str(boot.get("BootSourceOverrideMode")), ""),
             tuple(_MODES[m] for m in map(str, modes) if m in _MODES) if isinstance(modes, list) else (), network)

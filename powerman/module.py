@@ -19,7 +19,8 @@ from powerman.settings import PowerSettings, limit_s
 def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
     """What powerman is told of a node (powerman.settings.BmcSpec). It holds the BMC's password."""
     facts = None if bmc is None else {**msgspec.to_builtins(bmc), "password": reveal(bmc.password)}
-    return {"name": node.name, "bmc": facts, "firmware": node.firmware}
+    return {"name": node.name, "bmc": facts, "firmware": node.firmware, "boot_uri": node.offers.get("boot-uri", ""),
+            "no_medium": node.offers.get("no-medium", "")}
 
 
 def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) -> Mutation:
@@ -29,13 +30,13 @@ def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) ->
         return dataclasses.replace(mutation, timeout=PERSON_S, person=ASKED[mutation.name], on_timeout=None, retries=ENDLESS)
     if bmc is None:
         return mutation
-    return dataclasses.replace(mutation, timeout=ROOM * limit_s(mutation.name, settings or PowerSettings(), bmc.timeout_s))
+    return dataclasses.replace(mutation, timeout=ROOM * limit_s(mutation.name, settings or PowerSettings(), bmc))
 
 
 MODULE = Module(
     name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
     section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view, secret_to, warnings), variables=VARIABLES,
     mutations=MUTATIONS,
-    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, watches=("power",), alive={"power": "ON"}, tune=tune,
-    calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
+    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, watches=("power", "boot"), alive={"power": "ON"},
+    tune=tune, calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
 )

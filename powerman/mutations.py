@@ -19,6 +19,7 @@ from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.driver import PowerDriver, PowerState, Unsupported
+from powerman.medium import Lender
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -72,11 +73,17 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
 
 @mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
-    """Power the node on, to boot from the network."""
+    """Power the node on, to boot from the network, by the boot medium or by a URI."""
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
         if await _patient(attempt, bmc.read) is PowerState.OFF:
-            kept = await _next_boot(attempt)
+            kept = False
+            if bmc.spec.boot == "media":
+                await _insert(attempt, service.lender)
+            elif bmc.spec.boot == "uri":
+                await _set_uri(attempt)
+            else:
+                kept = await _next_boot(attempt)
             await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
             found = await _becomes(attempt, PowerState.ON, "power on")
             if kept and bmc.driver.answer_s < _PROMPT_S:
@@ -106,10 +113,60 @@ async def _next_boot(attempt: Attempt) -> bool:
     return False
 
 
+async def _insert(attempt: Attempt, lender: Lender) -> None:
+    """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine that boots by it boots by
+    nothing else that we know of, so it stays off where that cannot be done: what raises says why."""
+    bmc, drive = attempt.bmc, attempt.bmc.driver.drive
+    if bmc.spec.no_medium:
+        raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: {bmc.spec.no_medium}",
+                          hint="bmc.boot: uri, or network, in the inventory")
+    if drive is None:
+        raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual drives")
+    url = await lender.lend(bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text))
+    try:
+        name = await _patient(attempt, lambda: bmc.ask(lambda: drive.insert(url)))
+        pause = _FIRST_LOOK_S
+        while not await _patient(attempt, lambda: bmc.ask(drive.holds)):   # some fetch all of it first
+            if bmc.clock.now() + pause > attempt.until:
+                raise OperationFailed(
+                    f"cannot insert the boot medium at {bmc.spec.where}: it took the command, and the drive is still empty",
+                    hint=f"can the BMC reach {url.split('/media/')[0]}? The firewall of this machine, or of the network, may tell")
+            await bmc.clock.sleep(pause)
+            pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
+        await _patient(attempt, lambda: bmc.ask(drive.boot))
+    except OperationFailed:
+        with contextlib.suppress(OperationFailed, Unreachable):
+            await bmc.ask(drive.eject)
+        await lender.give_back(bmc.spec.node)
+        raise
+    except BaseException:
+        await lender.give_back(bmc.spec.node)
+        raise
+    await _look_back(attempt)
+    bmc.note(events.MEDIUM, f"the boot medium is in drive {name} of the BMC at {bmc.spec.where}, for the next boot")
+
+
+async def _set_uri(attempt: Attempt) -> None:
+    """Has the next boot be UEFI HTTP Boot of what the head has for the node. As with a medium, it stays off where it cannot."""
+    bmc = attempt.bmc
+    if not bmc.spec.boot_uri:
+        raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: nothing says which")
+    await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
+    await _look_back(attempt)
+
+
+async def _look_back(attempt: Attempt) -> None:
+    """Some BMCs show what was set only when the machine has started, so one that shows something else is told of, and tried."""
+    bmc = attempt.bmc
+    if await _kept(attempt) is False:
+        bmc.tell_once(events.BOOT_DEVICE, f"the next boot may not be by {bmc.spec.boot}: the BMC at {bmc.spec.where} takes it and "
+                                          "says something else (hint: look at the boot order of its firmware)")
+
+
 async def _kept(attempt: Attempt) -> bool | None:
     """Whether the BMC has kept the boot device, None if it does not say."""
     try:
-        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_network))
+        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_as_told))
     except OperationFailed:
         return None
 
@@ -118,7 +175,7 @@ async def _remind(attempt: Attempt) -> None:
     """Some BMCs forget the boot device as they switch on: such a one is told again, long before the firmware asks for it."""
     bmc = attempt.bmc
     with contextlib.suppress(OperationFailed, Unreachable):
-        if await bmc.ask(bmc.driver.boots_network) is False:
+        if await bmc.ask(bmc.driver.boots_as_told) is False:
             await bmc.ask(bmc.driver.boot_network)
 
 

@@ -9,20 +9,20 @@ import functools
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, login_refused, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
 from powerman.look import link_of, redfish_boot, redfish_clock
-from powerman.redfish_facts import Targets, boots_network, choose_reset, message_of, parse_power, progress
+from powerman.redfish_facts import Targets, boots_by, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
 
@@ -113,9 +113,18 @@ class RedfishDriver:
         """Makes the next boot a network boot, by sushy, which knows what this vendor wants to hear."""
         await self._by_sushy(SushyClient.boot_network)
 
-    async def boots_network(self) -> bool | None:
+    async def boot_uri(self, uri: str) -> None:
+        """Makes the next boot UEFI HTTP Boot of a URI, by sushy."""
+        await self._by_sushy(lambda client: client.boot_uri(uri))
+
+    @property
+    def drive(self) -> VirtualDrive:
+        """Its VirtualMedia, by sushy."""
+        return _Drive(self._by_sushy)
+
+    async def boots_as_told(self) -> bool | None:
         """Reads the override of the boot source; None of a system that has none."""
-        return boots_network(await self._request("GET", (await self._discovered()).system))
+        return boots_by(await self._request("GET", (await self._discovered()).system), self._spec.boot)
 
     async def sensors(self) -> list[Sensor]:
         """Reads temperatures and fans, by sushy."""
@@ -136,7 +145,7 @@ class RedfishDriver:
         system = await self._request("GET", path)
         manager = link_of(system.get("Links"), "ManagedBy") or link_of(await self._request("GET", f"{_ROOT}Managers"), "Members")
         clock = redfish_clock(await self._request("GET", manager)) if manager else None
-        device, mode, modes, network = redfish_boot(system)
+        device, mode, modes, network = redfish_boot(system, self._spec.boot)
         return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def close(self) -> None:
@@ -217,6 +226,29 @@ class RedfishDriver:
             raise unreachable(spec.where, error.os_error.strerror or str(error.os_error)) from None
         except (aiohttp.ClientError, OSError) as error:
             raise unreachable(spec.where, str(error) or type(error).__name__) from None
+
+
+class _BySushy(Protocol):
+    def __call__(self, work: Callable[[SushyClient], Result], /) -> Awaitable[Result]: ...
+
+
+class _Drive:
+    """See VirtualDrive."""
+
+    def __init__(self, by_sushy: _BySushy) -> None:
+        self._by_sushy = by_sushy
+
+    async def insert(self, url: str) -> str:
+        return await self._by_sushy(lambda client: client.insert(url))
+
+    async def holds(self) -> bool:
+        return await self._by_sushy(SushyClient.holds_medium)
+
+    async def boot(self) -> None:
+        await self._by_sushy(SushyClient.boot_medium)
+
+    async def eject(self) -> bool:
+        return await self._by_sushy(SushyClient.eject)
 
 
 async def _json(response: aiohttp.ClientResponse) -> Mapping[str, Any]:

@@ -67,13 +67,18 @@ def progress(system: Mapping[str, Any]) -> str:
     return word if _PROGRESS.fullmatch(word) and word not in _AT_REST else ""
 
 
-def boots_network(system: Mapping[str, Any]) -> bool | None:
-    """Whether a ComputerSystem says that its next boot is by PXE or HTTP; None if it has no override of the boot source."""
+TARGETS: Mapping[str, frozenset[str]] = {
+    "network": frozenset({"Pxe", "UefiHttp"}), "media": frozenset({"Cd", "UsbCd", "Usb"}), "uri": frozenset({"UefiHttp"})}
+"""BootSourceOverrideTarget by what a node boots by (inventory.BOOTS)."""
+
+
+def boots_by(system: Mapping[str, Any], by: str) -> bool | None:
+    """Whether a ComputerSystem says that its next boot is by that; None if it has no override of the boot source."""
     boot = system.get("Boot")
     target = boot.get("BootSourceOverrideTarget") if isinstance(boot, Mapping) else None
     if not isinstance(boot, Mapping) or target is None:
         return None
-    return str(target) in ("Pxe", "UefiHttp") and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
+    return str(target) in TARGETS[by] and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
 
 
 def message_of(body: Mapping[str, Any]) -> str:

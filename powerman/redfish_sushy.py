@@ -16,6 +16,7 @@ from sushy import auth, connector, exceptions
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, Sensor, Unsupported, login_refused, unreachable
+from powerman.medium import is_ours
 from powerman.redfish_facts import Targets
 from powerman.settings import BmcSpec
 
@@ -23,6 +24,9 @@ Result = TypeVar("Result")
 
 PATIENCE = 4.0
 """So many times timeout_s for the answer of a service that has taken the connection: some think for ten seconds."""
+_BOOT_SOURCES = (({sushy.VirtualMediaType.CD, sushy.VirtualMediaType.DVD}, sushy.BootSource.CD),
+                 ({sushy.VirtualMediaType.USB_STICK}, sushy.BootSource.USB))
+"""What the boot medium can be, best first: its image is that of a CD and of a stick."""
 _HEALTH = {"OK": "ok", "Warning": "warning", "Critical": "critical"}
 
 
@@ -47,13 +51,73 @@ class SushyClient:
 
     def boot_network(self) -> None:
         """Sets the boot device for the next boot. Raises Unreachable, LoginRefused, Unsupported, OperationFailed."""
-        uefi = self._spec.firmware == "uefi"
-
         def put() -> None:
             self._find_system().set_system_boot_options(
-                target=sushy.BootSource.PXE, enabled=sushy.BootSourceOverrideEnabled.ONCE,
-                mode=sushy.BootSourceOverrideMode.UEFI if uefi else sushy.BootSourceOverrideMode.LEGACY)
+                target=sushy.BootSource.PXE, enabled=sushy.BootSourceOverrideEnabled.ONCE, mode=self._mode)
         self._guard("set the boot device", put)
+
+    def boot_uri(self, uri: str) -> None:
+        """Sets the next boot to UEFI HTTP Boot of a URI (HttpBootUri of ComputerSystem.Boot, DSP0268). Raises as above."""
+        self._guard("set the URI to boot by", lambda: self._find_system().set_system_boot_options(
+            target=sushy.BootSource.UEFI_HTTP, enabled=sushy.BootSourceOverrideEnabled.ONCE, mode=self._mode, http_boot_uri=uri))
+
+    def insert(self, url: str) -> str:
+        """Asks for the medium at `url` in a virtual drive; the drive's name. Raises as above."""
+        def put() -> str:
+            drive, _ = self._free_drive()
+            if _occupied(drive):
+                drive.eject_media()
+            drive.insert_media(url)
+            return str(drive.identity)
+        return self._guard("insert the boot medium", put)
+
+    def holds_medium(self) -> bool:
+        """Whether a medium of ours is in a drive. Raises as above."""
+        return self._guard("read the virtual drives", lambda: any(_holds_ours(drive) for drive in self._drives()))
+
+    def boot_medium(self) -> None:
+        """Sets the next boot to the drive that a medium is in, or would be. Raises as above."""
+        def put() -> None:
+            _, source = self._free_drive()
+            self._find_system().set_system_boot_options(
+                target=source, enabled=sushy.BootSourceOverrideEnabled.ONCE, mode=self._mode)
+        self._guard("boot from the virtual drive", put)
+
+    def eject(self) -> bool:
+        """Takes media of ours out of all drives; whether there was one. Raises as above."""
+        def take() -> bool:
+            ours = [drive for drive in self._drives() if _holds_ours(drive)]
+            for drive in ours:
+                drive.eject_media()
+            return bool(ours)
+        return self._guard("eject the boot medium", take)
+
+    def _drives(self) -> list[Any]:
+        """The virtual drives as they are now. Old services have them at the manager (VirtualMedia, DSP0268)."""
+        system = self._find_system()
+        found = _members(system) or [drive for manager in _or_none(lambda: system.managers) for drive in _members(manager)]
+        for drive in found:
+            drive.invalidate()
+            drive.refresh()
+        return found
+
+    def _free_drive(self) -> tuple[Any, Any]:
+        """(drive, boot source) that a machine boots from: a CD's, or a stick's, that is empty or holds a medium of ours."""
+        drives = self._drives()
+        fit = [(drive, source) for kinds, source in _BOOT_SOURCES for drive in drives if set(drive.media_types or ()) & kinds]
+        if not fit:
+            raise Unsupported(f"cannot insert the boot medium at {self._spec.where}: "
+                              + ("its virtual drives take no CD and no USB stick" if drives else "it has no virtual drive"))
+        for drive, source in sorted(fit, key=lambda one: not _holds_ours(one[0])):
+            if not _occupied(drive) or _holds_ours(drive):
+                return drive, source
+        name = str(fit[0][0].image_name or urlsplit(str(fit[0][0].image)).path)[-100:]     # a URL may hold a password
+        raise OperationFailed(f"cannot insert the boot medium at {self._spec.where}: its virtual drive holds {name!r}, not ours",
+                              hint="somebody may need it; take it out by the BMC's own page")
+
+    @property
+    def _mode(self) -> Any:
+        return sushy.BootSourceOverrideMode.UEFI if self._spec.firmware == "uefi" else sushy.BootSourceOverrideMode.LEGACY
 
     def sensors(self) -> list[Sensor]:
         """Temperatures and fans of the system's chassis. Raises as above."""
@@ -135,6 +199,27 @@ class SushyClient:
         except (exceptions.SushyError, OSError, ValueError, KeyError) as error:
             self.close()
             raise OperationFailed(f"cannot {what} at {self._spec.where}: {_plain(error)}") from None
+
+
+def _occupied(drive: Any) -> bool:
+    """Whether something is in a drive; one that does not say so is asked what it is."""
+    return bool(drive.image or drive.image_name) if drive.inserted is None else bool(drive.inserted)
+
+
+def _holds_ours(drive: Any) -> bool:
+    return _occupied(drive) and (is_ours(drive.image) or is_ours(drive.image_name))
+
+
+def _members(owner: Any) -> list[Any]:
+    return list(_or_none(lambda: owner.virtual_media.get_members()))
+
+
+def _or_none(find: Callable[[], Any]) -> Any:
+    """What is found, () of a service that has no such thing."""
+    try:
+        return find() or ()
+    except (exceptions.MissingAttributeError, exceptions.ResourceNotFoundError):
+        return ()
 
 
 def _chassis_sensors(chassis: Any) -> list[Sensor]:

@@ -8,6 +8,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
@@ -15,11 +16,11 @@ from layercake.kraken.events import EventKind
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
-from powerman.bmc import Lanes, ManagedBmc
-from powerman.clock import Clock, SteadyClock
+from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
 from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.ipmi import IpmiDriver
 from powerman.look import Looked, look_at_all
+from powerman.medium import FILE, Lender
 from powerman.module import MODULE
 from powerman.mutations import ASKED, MUTATIONS, Attempt, power_discover, slowness
 from powerman.pyghmi_pool import PyghmiPool
@@ -53,7 +54,8 @@ def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
 
 @dataclass(slots=True)
 class _Node:
-    """A node: its BMC, or why it has none. With neither, a person switches it. `moved` is set when `believed` changes."""
+    """A node: its BMC, or why it has none. With neither, a person switches it. `moved` is set when `believed` changes.
+    `ejecting` is the last work on taking its boot medium out, None before there was any."""
 
     name: str
     bmc: ManagedBmc | None
@@ -61,6 +63,7 @@ class _Node:
     next_poll: float
     believed: str = field(default="UNKNOWN")
     polling: asyncio.Task[None] | None = None
+    ejecting: asyncio.Task[None] | None = None
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -86,6 +89,7 @@ class PowerService(Service):
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
         self._shared = Shared(Web(), PyghmiPool())
+        self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
         if self._polls:
             self._spawn(self._poll_for_ever(), "the poller")
 
@@ -96,6 +100,7 @@ class PowerService(Service):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for name in list(self._nodes):
             await self.node_removed(name)
+        await self.lender.close()
         await self._shared.web.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
@@ -132,14 +137,36 @@ class PowerService(Service):
         if old is not None:
             old.moved.set()
         if old is not None and old.bmc is not None:
+            await self.lender.give_back(node)
             await old.bmc.driver.close()
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
-        """Keeps what the engine holds for the node's power, so that only news is told."""
+        """Keeps what the engine holds for the node's power, so that only news is told. A node that has booted, or is off again,
+        needs its boot medium no more."""
         known = self._nodes.get(node)
-        if known is not None:
-            known.believed = values.get("power", "UNKNOWN")
-            known.moved.set()
+        if known is None:
+            return
+        before, known.believed = known.believed, values.get("power", "UNKNOWN")
+        known.moved.set()
+        over = values.get("boot") == "INIT" or (known.believed == "OFF" and before in ("ON", "HANG"))
+        if known.bmc is not None and known.bmc.spec.boot == "media" and over and (known.ejecting is None or known.ejecting.done()):
+            ticket = self.lender.ticket(node)
+            if ticket or known.ejecting is None:    # a process of ours before this one may have put one in
+                known.ejecting = self._spawn(self._eject(known.bmc, ticket), f"ejecting the boot medium of {known.name}")
+
+    async def _eject(self, bmc: ManagedBmc, ticket: str) -> None:
+        """Takes the boot medium out, unless one of another ticket was put in meanwhile. What cannot be taken out is told of."""
+        drive = bmc.driver.drive
+        try:
+            async with bmc.turn(_CALL_LIMIT_S):
+                if self.lender.ticket(bmc.spec.node) != ticket:
+                    return
+                if drive is not None and await bmc.ask(drive.eject):
+                    bmc.note(events.MEDIUM, f"the boot medium is out of the virtual drive of the BMC at {bmc.spec.where}")
+        except LayercakeError as error:
+            if ticket:
+                bmc.note(events.MEDIUM_STAYS, str(error))
+        await self.lender.give_back(bmc.spec.node)
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt; what is returned was read from the BMC."""
@@ -184,7 +211,7 @@ class PowerService(Service):
         polling = self._nodes[request.node].polling
         if polling is not None and bmc.driver.answer_s >= _SLOW_S:  # reading such a one may take a minute
             polling.cancel()
-        usual = limit_s(request.mutation, self._settings, bmc.spec.timeout_s) * _MARGIN
+        usual = limit_s(request.mutation, self._settings, bmc.spec) * _MARGIN
         until = self._clock.now() + request.timeout * _MARGIN
         async with (bmc.turn(min(usual * slowness(bmc.driver), request.timeout * _MARGIN)),
                     _at_most(bmc, request.timeout * _LAST_MARGIN)):

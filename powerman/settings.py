@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER
-from powerman.inventory import DEFAULT_PORTS, TIMEOUT_S
+from powerman.inventory import BOOTS, DEFAULT_PORTS, TIMEOUT_S, Bmc
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,13 +38,17 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         gt=0, le=600, extra=NEWER, description="Seconds for switching a node on, until its BMC says so.")] = 50.0
     off_s: Annotated[float, Meta(
         gt=0, le=600, extra=NEWER, description="Seconds for switching a node off, until its BMC says so.")] = 30.0
+    media_port: Annotated[int, Meta(
+        ge=0, le=65535, extra=NEWER, description="TCP port that BMCs fetch the boot medium from; 0 for any. It is open only while "
+        "one is lent, on the address that the BMC is reached from.")] = 8445
     limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
 
 
-def limit_s(mutation: str, settings: PowerSettings, timeout_s: float) -> float:
-    """Seconds for a step of a node's power with a BMC that answers at once, and is given `timeout_s` for an operation."""
+def limit_s(mutation: str, settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
+    """Seconds for a step of a node's power with a BMC that answers at once, and the usual time for an operation. One that
+    fetches a medium first is given twice as long to switch on."""
     usual = settings.on_s if mutation == "power-on" else settings.read_s if mutation == "power-discover" else settings.off_s
-    return usual * max(1.0, timeout_s / TIMEOUT_S)
+    return usual * max(1.0, bmc.timeout_s / TIMEOUT_S) * (2.0 if mutation == "power-on" and bmc.boot == "media" else 1.0)
 
 
 def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> float:
@@ -70,6 +74,9 @@ class BmcSpec:
     verify_tls: bool | str = True   # or the path of a CA file
     cipher_suite: int | None = None  # IPMI: 3 or 17; None tries 17, then 3
     timeout_s: float = TIMEOUT_S    # for one operation on the BMC
+    boot: str = BOOTS[0]            # by what the next boot is (inventory.BOOTS)
+    boot_uri: str = ""              # what UEFI HTTP Boot fetches
+    no_medium: str = ""             # why the boot medium does not boot this node
 
     @property
     def where(self) -> str:
@@ -96,7 +103,12 @@ class BmcSpec:
             raise InputError(f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or 17")
         if driver == "ipmi" and len(password.encode()) > 20:
             raise InputError(f"cannot manage the power of {name}: its bmc.password is longer than the 20 bytes that IPMI allows")
-        verify = bmc.get("verify_tls")
+        verify, boot = bmc.get("verify_tls"), bmc.get("boot") or BOOTS[0]
+        if boot not in BOOTS or (boot != BOOTS[0] and driver != "redfish"):
+            raise InputError(f"cannot manage the power of {name}: bmc.boot is {boot!r}, which {driver} does not do")
+        if boot == "uri" and record.get("firmware") != "uefi":
+            raise InputError(f"cannot manage the power of {name}: bmc.boot is uri, and its firmware is not uefi",
+                             hint="a BIOS has no HTTP Boot: let it boot by network or by media")
         return cls(
             node=node, name=name, driver=driver, port=port,
             address=_url(address, port, bmc.get("port")) if driver == "redfish" else address,
@@ -104,6 +116,7 @@ class BmcSpec:
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
             timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
+            boot=boot, boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
         )
 
 

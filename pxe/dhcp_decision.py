@@ -18,6 +18,7 @@ from pxe.dhcp_packet import DhcpPacket, MessageType
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.paths.grub import SHIM
+from pxe.paths.image import SUFFIX as IMAGE
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.settings import Settings, packed
 from pxe.windows import Step, Windows
@@ -141,7 +142,8 @@ def _program(client: Client, node: Node, mac: bytes, net: Network) -> tuple[byte
     if client is Client.IPXE:
         return net.server, f"{net.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
     if client is Client.UEFI_HTTP:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
-        return dhcp.NO_ADDRESS, f"{net.http_base}/{UEFI_PROGRAM}", {dhcp.VENDOR_CLASS: _HTTP}
+        file = f"{mac.hex('-')}{IMAGE}" if node.secure_boot else UEFI_PROGRAM
+        return dhcp.NO_ADDRESS, f"{net.http_base}/{file}", {dhcp.VENDOR_CLASS: _HTTP}
     uefi = SHIM if node.secure_boot else UEFI_PROGRAM
     return net.server, BIOS_PROGRAM if client is Client.BIOS else uefi, {dhcp.TFTP_SERVER: net.server_text.encode()}
 
@@ -212,9 +214,7 @@ def unservable(node: Node, client: Client, net: Network) -> str:
         return "there is no boot program for it"
     if not node.secure_boot or client not in (Client.UEFI, Client.UEFI_HTTP):
         return ""  # iPXE that runs has not been kept from it
-    if not net.signed:
-        return f"{NO_SHIM} ({INSTALL_SHIM})"
-    return "with Secure Boot it must boot by PXE: the signed GRUB has no HTTP" if client is Client.UEFI_HTTP else ""
+    return "" if net.signed else f"{NO_SHIM} ({INSTALL_SHIM})"
 
 
 def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, why: str) -> Decision:

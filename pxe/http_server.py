@@ -1,6 +1,7 @@
-"""HTTP for boot files: scripts, kernel, initramfs, and the boot program for UEFI HTTP Boot.
+"""HTTP for boot files: scripts, kernel, initramfs, and for UEFI HTTP Boot the boot program, or the image of a volume.
 
-Plain asyncio and FileResponse, that is sendfile: no file passes through Python. A node is known by its reserved address.
+Plain asyncio and FileResponse, that is sendfile: no file passes through Python, but those of an image, which is put together. A
+node is known by its reserved address.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -21,7 +23,8 @@ from layercake.moduleapi.web import WebServer, known
 from pxe import cards, events
 from pxe.nodes import Node, boot_set, mac_bytes, mac_text
 from pxe.notes import Note
-from pxe.paths import ipxe
+from pxe.paths import grub, image, ipxe
+from pxe.paths.fat import Piece
 from pxe.paths.ipxe import UEFI_PROGRAM
 from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
 from pxe.state import BootState
@@ -29,13 +32,16 @@ from pxe.windows import Step, Window
 
 LIMITS = Limits(known=8, most=4096)
 """A node's firmware opens a connection at a time; its boot files may go out to a whole rack at once."""
+_AT_ONCE = 1 << 20
 
 
 class HttpServer:
-    """The web server on the boot network. `programs` are name -> path of boot programs, `wall` gives seconds since the epoch."""
+    """The web server on the boot network. `programs` are name -> path of boot programs, `signed` those of images (image.programs),
+    `wall` gives seconds since the epoch."""
 
-    def __init__(self, state: BootState, programs: Mapping[str, Path], wall: Callable[[], float] = time.time) -> None:
-        self._state, self._wall = state, wall
+    def __init__(self, state: BootState, programs: Mapping[str, Path], signed: Mapping[str, Path] | None = None,
+                 wall: Callable[[], float] = time.time) -> None:
+        self._state, self._signed, self._wall = state, signed or {}, wall
         boot_dir = state.settings.boot_dir
         self._files = {
             KERNEL: (boot_dir / KERNEL, Step.KERNEL), INITRD: (boot_dir / INITRD, Step.INITRD),
@@ -52,6 +58,7 @@ class HttpServer:
             app.router.add_get(f"/boot/{name}", self._file)
         for name in (KERNEL, HARDWARE, INITRD):
             app.router.add_get(f"/boot/{{set}}/{name}", self._file)
+        app.router.add_get(f"/boot/{{mac}}{image.SUFFIX}", self._boot_image)
         app.router.add_get("/boot/{mac}", self._boot_script)
         server = self._server = WebServer(app, LIMITS, handler_cancellation=True)
         try:
@@ -73,7 +80,8 @@ class HttpServer:
         known(request, node.id)
         return node, window
 
-    async def _boot_script(self, request: web.Request) -> web.StreamResponse:
+    def _asked_by(self, request: web.Request) -> tuple[Node, Window, bytes]:
+        """The node that asks for what is its own, by which card. Raises Refused."""
         try:
             mac = mac_bytes(request.match_info["mac"])
         except InputError:
@@ -82,14 +90,38 @@ class HttpServer:
         node, window = self._booting(request)
         if mac not in node.macs:
             raise Refused("cannot serve this script: it is another node's")
+        return node, window, mac
+
+    def _hand_out(self, node: Node, window: Window, mac: bytes) -> None:
+        """The script of this boot goes out, now and never again. Raises Refused."""
+        if why := self._state.windows.hand_out(window, mac_text(mac)):
+            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
+            raise Refused(f"cannot serve this script: {why}")
+
+    async def _boot_image(self, request: web.Request) -> web.StreamResponse:
+        node, window, mac = self._asked_by(request)
+        settings = self._state.settings
+        made = order(node, mac, window.token, settings, self._wall())
+        if not self._signed:
+            self._missing(node, grub.SHIM)
+        try:
+            pieces, files = image.render(made, self._signed, settings.boot_dir / node.boot_set)
+        except OSError as error:
+            self._missing(node, str(error.filename))
+        response = _BootImage(self._state, node, pieces, files)
+        if request.method != "HEAD":
+            self._hand_out(node, window, mac)
+            await response.send(request)
+        return response
+
+    async def _boot_script(self, request: web.Request) -> web.StreamResponse:
+        node, window, mac = self._asked_by(request)
         headers = {"Cache-Control": "no-store"}
         if request.method == "HEAD":
             return web.Response(content_type="text/plain", headers=headers)
         settings = self._state.settings
         body = ipxe.render(order(node, mac, window.token, settings, self._wall()), settings.http_base).encode("ascii")
-        if why := self._state.windows.hand_out(window, mac_text(mac)):
-            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
-            raise Refused(f"cannot serve this script: {why}")
+        self._hand_out(node, window, mac)
         started = self._state.clock()
         response = web.Response(body=body, content_type="text/plain", headers=headers)
         await response.prepare(request)
@@ -112,10 +144,14 @@ class HttpServer:
             window.doubt = why
             self._state.recorder.note(Note(node.id, events.NO_DRIVER, why, None, {"file": name}, name, 10.0))
         if not path.is_file():
-            text = f"{path} is not there: the node cannot boot"
-            self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0))
-            raise web.HTTPNotFound(text="no such boot file\n")
+            self._missing(node, str(path))
         return _BootFile(self._state, node, step, path)
+
+    def _missing(self, node: Node, path: str) -> NoReturn:
+        name = Path(path).name
+        text = f"{path} is not there: the node cannot boot"
+        self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0))
+        raise web.HTTPNotFound(text="no such boot file\n")
 
 
 class _BootFile(web.FileResponse):
@@ -141,6 +177,47 @@ class _BootFile(web.FileResponse):
         if self.status in (200, 206):
             state.ended(node, step, name, self.content_length or 0, state.clock() - started)
         return writer
+
+
+class _BootImage(web.StreamResponse):
+    """A volume, put together as it is sent (pxe.paths.fat). Each of its files is a step of the boot when it has been sent."""
+
+    def __init__(self, state: BootState, node: Node, pieces: tuple[Piece, ...], files: Mapping[str, bytes | Path]) -> None:
+        super().__init__(headers={"Content-Type": "application/vnd.efi-img", "Cache-Control": "no-store"})
+        self.content_length = sum(piece.size for piece in pieces)
+        self._boot = (state, node, pieces, files)
+
+    async def send(self, request: web.Request) -> None:
+        """Sends all of it. Raises ConnectionError for a node that has gone."""
+        state, node, pieces, files = self._boot
+        await self.prepare(request)
+        for piece in pieces:
+            step, name, started = image.step_of(piece.name), Path(piece.name).name, state.clock()
+            try:
+                if piece.name:
+                    state.began(node, step, name)
+                await self._send(piece, files.get(piece.name, piece.made), node)
+            except (OSError, asyncio.CancelledError):
+                text = f"the transfer of the boot image broke off in {name or 'its directory'}"
+                state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": name}, name, 1.0))
+                raise
+            if piece.name:
+                state.ended(node, step, "boot script" if step is Step.SCRIPT else name, piece.size, state.clock() - started)
+        await self.write_eof()
+
+    async def _send(self, piece: Piece, content: bytes | Path, node: Node) -> None:
+        if isinstance(content, bytes):
+            await self.write(content)
+            return
+        left = piece.size
+        with content.open("rb") as file:    # each read waits for the disk in a thread
+            while left:
+                data = await asyncio.to_thread(file.read, min(left, _AT_ONCE))
+                if not data:
+                    raise OSError(f"{content} has become shorter")
+                await self.write(data)
+                left -= len(data)
+                self._boot[0].windows.moves(node.id, self._boot[0].clock())
 
 
 @web.middleware

@@ -6,12 +6,14 @@ import dataclasses
 from typing import Any
 
 from layercake.kraken.mutation import Mutation
-from layercake.moduleapi.module import Module, NodeFacts, Part, Reveal
+from layercake.moduleapi.module import Module, NodeFacts, Part, Reveal, Site
 from pxe.calls import CALLS
 from pxe.events import EVENTS
 from pxe.inventory import Boot
 from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
-from pxe.settings import BootSettings
+from pxe.paths.image import SUFFIX
+from pxe.paths.ipxe import UEFI_PROGRAM
+from pxe.settings import BootSettings, http_base
 
 LEAST_STEP_S = 60.0
 """What each step of a boot is given at least, also where the whole of it has less by the inventory."""
@@ -26,6 +28,16 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
     }
 
 
+def offers(node: NodeFacts, boot: Boot | None, settings: BootSettings | None, site: Site) -> dict[str, str]:
+    """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot medium does not do, if so."""
+    signed = boot is not None and boot.secure_boot
+    base = http_base(site.address, (settings or BootSettings()).http_port)
+    if signed:
+        return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}",
+                "no-medium": "the node has Secure Boot, and no iPXE is signed"}
+    return {"boot-uri": f"{base}/{UEFI_PROGRAM}"}
+
+
 def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -> Mutation:
     """How long a boot may take is the node's own, how often it is tried the head's."""
     if mutation.name != boot_wait.name:
@@ -38,6 +50,6 @@ def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -
 MODULE = Module(
     name="pxe", doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
     section="boot", settings=BootSettings, part=Part(Boot), variables=VARIABLES, mutations=MUTATIONS, record=record,
-    watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, calls=CALLS, events=EVENTS,
+    offers=offers, watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, calls=CALLS, events=EVENTS,
     service="pxe.service:PxeService",
 )

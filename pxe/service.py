@@ -20,7 +20,7 @@ from pxe.http_server import HttpServer
 from pxe.module import MODULE
 from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
-from pxe.paths import grub
+from pxe.paths import grub, image
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.paths.order import INITRD, KERNEL, initrds, order
 from pxe.settings import BootSettings, Settings
@@ -60,8 +60,8 @@ class PxeService(Service):
         self._link = link
         self._state = state = BootState(conf, self._nodes, self._windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
-        signed = grub.programs(_LIBRARY)
-        self._signed = bool(signed)
+        signed, in_image = grub.programs(_LIBRARY), image.programs(_LIBRARY)
+        self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         network = Network(conf, signed=self._signed)
 
@@ -69,7 +69,7 @@ class PxeService(Service):
             self._look_for_disk_boot(packet, recorder)
             return decide(packet, self._nodes, self._windows, network, self._clock())
 
-        self._http = HttpServer(state, programs)
+        self._http = HttpServer(state, programs, in_image)
         try:
             await self._http.open()
             self._open(TftpServer((conf.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock))

@@ -93,7 +93,12 @@ class Settings:
     @property
     def http_base(self) -> str:
         """Where nodes fetch boot files, without a slash at the end."""
-        return f"http://{self.address}:{self.http_port}/boot"
+        return http_base(self.address, self.http_port)
+
+
+def http_base(address: str, port: int) -> str:
+    """Where nodes fetch boot files from a head at this address."""
+    return f"http://{address}:{port}/boot"
 
 
 def packed(address: str) -> bytes:

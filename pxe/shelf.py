@@ -71,7 +71,8 @@ class Shelf:
         if mac not in node.macs:
             raise Refused("cannot serve this configuration: it is another node's")
         try:
-            body = grub.render(order(node, mac, window.token, self._state.settings, self._wall()))
+            made = order(node, mac, window.token, self._state.settings, self._wall())
+            body = grub.render(made, grub.by_tftp(made))
         except InputError as error:
             raise Refused(error.message) from error
         if why := self._state.windows.hand_out(window, mac_text(mac)):

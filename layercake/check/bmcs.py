@@ -65,13 +65,14 @@ def bmc_clock(site: Site) -> list[Finding]:
 
 @check("bmc-boot")
 def bmc_boot(site: Site) -> list[Finding]:
-    """What the BMCs say of the next boot: whether the machine can be told to boot from the network, in the firmware mode of the
-    inventory (bios, uefi)."""
+    """What the BMCs say of the next boot: whether the machine can be told to boot by what the inventory says (bmc.boot), in its
+    firmware mode (bios, uefi)."""
     rows, nodes = _well(site), {node.name: node for node in site.nodes}
     found = []
     deaf = [row["name"] for row in rows if not row["network"]]
     if deaf:
-        found.append(error("their BMCs offer no network boot", "see the BMC's version, and the machine's boot order", deaf))
+        found.append(error("their BMCs do not offer what the inventory says that they boot by (bmc.boot)",
+                           "see the BMC's version, and the machine's boot order", deaf))
     for mode in ("bios", "uefi"):
         never = [row["name"] for row in rows if row["modes"] and mode not in row["modes"] and _wants(nodes, row, mode)]
         if never:
@@ -81,7 +82,7 @@ def bmc_boot(site: Site) -> list[Finding]:
         if other:
             found.append(warning(f"the inventory says {mode}, and their BMCs are set to the other mode",
                                  "correct `firmware`, or the boot mode in the machine's set-up", other))
-    return found or [ok(f"{len(rows)} can be told to boot from the network")]
+    return found or [ok(f"{len(rows)} can be told what to boot by")]
 
 
 def _wants(nodes: dict[str, Seen], row: Row, mode: str) -> bool:

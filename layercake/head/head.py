@@ -90,8 +90,9 @@ class Head:
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
         self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
-        self.teller = Teller(self.store, self.table, self.host,
-                             lambda record: self.boots.served(record.boots, record.node.profile), self.vault)
+        self.teller = Teller(
+            self.store, self.table, self.host, lambda record: self.boots.served(record.boots, record.node.profile), self.vault,
+            settings.site(data_dir))
         self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
         self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)

@@ -73,8 +73,8 @@ def call(name: str, *, role: Role, request: type[msgspec.Struct] = NodeRequest,
 
 
 class NodeFacts(Protocol):
-    """What every module may know of a node: its entry in the inventory (layercake.inventory.schema.Node), and what it boots
-    next."""
+    """What every module may know of a node: its entry in the inventory (layercake.inventory.schema.Node), what it boots next, and
+    what modules offer to others (Module.offers)."""
 
     @property
     def id(self) -> str: ...
@@ -90,12 +90,16 @@ class NodeFacts(Protocol):
     def firmware(self) -> str: ...
     @property
     def boot_set(self) -> str: ...
+    @property
+    def offers(self) -> Mapping[str, str]: ...
 
 
 Reveal = Callable[[SecretRef | None], str]
 """Gives the value of a secret that a part refers to, "" if it cannot be read: then the node's history says so."""
 Record = Callable[[NodeFacts, Any, Reveal], Mapping[str, Any]]
 """(node, its part or None, reveal) -> what the module's process is told of the node, JSON-ready; it may hold secrets."""
+Offers = Callable[[NodeFacts, Any, Any, "Site"], Mapping[str, str]]
+"""(node, its part or None, the settings, the head) -> {word: text} that other modules may need to know of the node; no secrets."""
 Tune = Callable[[Mutation, Any, Any], Mutation]
 """(mutation, a node's part, the settings) -> the mutation as it is for that node, with another timeout or number of attempts."""
 
@@ -172,9 +176,9 @@ class Module:
 
     `section` is its key in config.yaml, read as `settings`; `check` raises fields.Mistake for settings that do not go together.
     `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it
-    has no process. `record` says what the process is told of a node; without
-    it, it is told of none. `watches` are the variables whose changes it is told. `alive` is what a datagram of a node proves of its
-    variables. `tune` adapts its mutations to one node.
+    has no process. `record` says what the process is told of a node; without it, it is told of none. `offers` is what it tells the
+    other modules of a node. `watches` are the variables whose changes it is told. `alive` is what a datagram of a node proves of
+    its variables. `tune` adapts its mutations to one node.
     """
 
     name: str
@@ -187,6 +191,7 @@ class Module:
     mutations: tuple[Mutation, ...] = ()
     goals: Goals = Goals()
     record: Record | None = None
+    offers: Offers | None = None
     watches: tuple[str, ...] = ()
     alive: Mapping[str, str] = field(default_factory=dict)
     tune: Tune | None = None

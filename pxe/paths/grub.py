@@ -33,7 +33,11 @@ def programs(library: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items()} | {CONFIG: FIRST}
 
 
-def render(order: Order) -> str:
-    """The configuration of one boot."""
-    base = f"(tftp,$net_default_server)/boot/{f'{order.boot_set}/' if order.boot_set else ''}"
+def by_tftp(order: Order) -> str:
+    """Where the boot set's files are for a GRUB that came by TFTP."""
+    return f"(tftp,$net_default_server)/boot/{f'{order.boot_set}/' if order.boot_set else ''}"
+
+
+def render(order: Order, base: str) -> str:
+    """The configuration of one boot; `base` is where the files are, with what goes before their names."""
     return _TEMPLATE.render(name=order.name, base=base, kernel=KERNEL, initrds=order.initrds, command_line=order.command_line)

@@ -113,8 +113,9 @@ async def test_boot_files_come_by_tftp_with_the_steps_of_the_boot(tftp: int, lin
 
 
 @pytest.mark.parametrize(("client", "signed", "why"), [
-    (Client.UEFI, True, ""), (Client.UEFI, False, "install shim-signed"), (Client.UEFI_HTTP, True, "boot by PXE"),
-    (Client.BIOS, False, ""), (Client.IPXE, False, ""), (Client.OTHER, True, "no boot program"),
+    (Client.UEFI, True, ""), (Client.UEFI, False, "install shim-signed"), (Client.UEFI_HTTP, True, ""),
+    (Client.UEFI_HTTP, False, "install shim-signed"), (Client.BIOS, False, ""), (Client.IPXE, False, ""),
+    (Client.OTHER, True, "no boot program"),
 ])
 def test_what_secure_boot_needs(settings: Settings, node: Node, client: Client, signed: bool, why: str) -> None:
     said = unservable(dataclasses.replace(node, secure_boot=True), client, Network(settings, signed=signed))

@@ -32,7 +32,7 @@ def test_grub_says_the_same_boot_in_its_own_words(node: Node, settings: Settings
     conf = dataclasses.replace(settings, boot_dir=tmp_path)
     said = order(dataclasses.replace(node, boot_set="set"), node.macs[0], TOKEN, conf, NOW)
     base = "(tftp,$net_default_server)/boot/set"
-    lines = [line.strip() for line in grub.render(said).splitlines()]
+    lines = [line.strip() for line in grub.render(said, grub.by_tftp(said)).splitlines()]
     assert f"if linux {base}/vmlinuz {said.command_line}; then" in lines
     assert f"if initrd {base}/hardware.img {base}/minos.img; then" in lines, "drivers and minOS"
     assert lines[-1] == "reboot", "a machine that cannot boot starts again"

@@ -39,7 +39,7 @@ def test_a_node_that_a_person_switches_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("changes", "severity", "text"), [
     ({"mode": "bios"}, Severity.WARNING, "the other mode"),
     ({"modes": ["bios"], "mode": "bios"}, Severity.ERROR, "cannot boot them by uefi"),
-    ({"network": False}, Severity.ERROR, "no network boot"),
+    ({"network": False}, Severity.ERROR, "do not offer what the inventory says"),
     ({"mode": "uefi", "modes": ["bios", "uefi"]}, Severity.OK, "1 can be told")])
 def test_boot_modes(tmp_path: Path, changes: dict[str, Any], severity: Severity, text: str) -> None:
     (found,) = bmc_boot.look(made(tmp_path, look=Once(lambda: [row("n2", **changes)])))

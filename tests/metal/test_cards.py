@@ -1,18 +1,21 @@
 """Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
 
-One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 and n3 from a USB stick, n1 and n2
-out of the card's own ROM, n4 with Secure Boot and Microsoft's keys, n5 by HTTP Boot, n6 by IPv6. n0 has a controller of each kind
-and IPMI over KCS besides, n1 a second card that nothing boots by. n1 and n4 have devices whose drivers the profile does not have,
-and n2 gets one while it runs.
+One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out of
+the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys, n5 by
+HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6. n0 has a controller of each kind and IPMI
+over KCS besides, n1 a second card that nothing boots by. n1 and n4 have devices whose drivers the profile does not have, and n2
+gets one while it runs.
 """
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,18 +73,21 @@ def machines(image: Path) -> tuple[VmSpec, ...]:
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=", more=(*stick(image), *STORAGE)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=(*SECOND, *CARD_READER)),
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=(*USB, *hot)),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", more=stick(image)),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", boot="media"),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768, more=WATCHDOG),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6)),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768, boot="uri"),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4)),
     )
 
 
 DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net", "n5": "virtio_net",
-           "n6": "virtio_net"}
-PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, USB stick",
-         "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot", "n6": "UEFI, PXE by IPv6"}
-PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"], "n6": ["snponly.efi"]}
+           "n6": "virtio_net", "n7": "virtio_net"}
+PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, virtual media",
+         "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot", "n6": "UEFI, Secure Boot, HTTP Boot of a URI",
+         "n7": "UEFI, PXE by IPv6"}
+PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"], "n6": ["BOOTX64.EFI", "grubx64.efi"],
+            "n7": ["snponly.efi"]}
 """What is sent before the script; an iPXE gets the script at once."""
 
 
@@ -89,16 +95,20 @@ class Site:
     """The rack with a head over it."""
 
     def __init__(self, directory: Path) -> None:
-        self.image = image = directory / "stick.img"
-        made = subprocess.run([sys.executable, "-m", "layercake.cli.main", "boot-media", str(image)], cwd=ROOT, check=False)
-        assert made.returncode == 0 and image.is_file()
-        self.rack = Rack(directory / "rack", machines(image))
+        self.image = directory / "stick.img"
+        made = subprocess.run([sys.executable, "-m", "layercake.cli.main", "boot-media", str(self.image)], cwd=ROOT, check=False)
+        assert made.returncode == 0 and self.image.is_file()
+        self.rack = Rack(directory / "rack", machines(self.image))
         self.head = HeadRun(self.rack, directory / "head", "server")
 
     def fetched(self, node: str) -> dict[str, list[str]]:
         """{driver that the node has fetched from the head: the devices that it has bound}."""
         told = [event["data"]["drivers"] for event in self.head.history(node, "node.drivers-fetched")]
         return {name: devices for drivers in told for name, devices in drivers.items()}
+
+    def serves(self, node: str) -> bool:
+        """Whether commands can be run on a node."""
+        return self.head.cli("node", "exec", node, "--", "uname", check=False).returncode == 0
 
     def says(self, node: str, *command: str) -> str:
         """The output of a command on a node."""
@@ -112,6 +122,7 @@ def site() -> Iterator[Site]:
         try:
             found.rack.up()
             found.head.init(SETTINGS)
+            shutil.copyfile(found.image, found.head.data / "boot-media.img")
             found.head.start()
             inventory = yaml.safe_load(found.rack.inventory())
             inventory["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
@@ -156,6 +167,14 @@ def test_the_paths_are_a_table(site: Site) -> None:
     print("\n".join(lines))
 
 
+def test_the_bmcs_were_told_what_to_boot_by(site: Site) -> None:
+    """The medium was in for one boot; a URI is the firmware's for one boot."""
+    assert [site.rack.machine(n)["last_boot"] for n in (1, 3, 6)] == ["Pxe", "Cd", "UefiHttp"]
+    site.head.wait("the medium is out", lambda: len(site.head.history("n3", "power.medium")) >= 3, 60)
+    texts = [event["text"] for event in site.head.history("n3", "power.medium")]
+    assert sum("fetches the boot medium" in text for text in texts) == 1 and "is out of the virtual drive" in texts[-1]
+
+
 def test_a_second_card_is_driven_and_not_booted_by(site: Site) -> None:
     assert cards(site, "n1")["52:54:00:99:01:01"] == "e1000"
     site.head.wait("the card on USB comes", lambda: "cdc" in str(cards(site, "n2").values()), 120)
@@ -189,8 +208,8 @@ def test_a_device_that_is_plugged_in_later_gets_one_too(site: Site) -> None:
 
 def test_under_secure_boot_all_that_runs_is_signed(site: Site) -> None:
     """The kernel says so: it is locked down, and takes modules with a signature that it trusts only."""
-    site.head.wait("n4 serves its API", lambda: site.head.cli("node", "exec", "n4", "--", "uname", check=False).returncode == 0,
-                   180)
     locked = "mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown; cat /proc/modules"
-    said = site.says("n4", "sh", "-c", locked)
-    assert "[integrity]" in said and "squashfs" in said
+    for node in ("n4", "n6"):
+        site.head.wait(f"{node} serves its API", partial(site.serves, node), 180)
+        said = site.says(node, "sh", "-c", locked)
+        assert "[integrity]" in said and "squashfs" in said

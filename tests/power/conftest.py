@@ -78,12 +78,12 @@ async def world() -> AsyncIterator[World]:
 
 def sleeper(*_: object) -> list[str]:
     """The command line of a machine that takes no memory and no time to start."""
-    return ["sleep", "1000000"]
+    return ["sh", "-c", "while read -r _; do :; done"]
 
 
 @pytest.fixture(scope="module")
 def bmcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    """Real ipmi_sim (slot 0) and real sushy-emulator (slot 1), which start and kill processes that only sleep."""
+    """Real ipmi_sim (slot 0) and real sushy-emulator (slot 1), which start and kill processes that only wait."""
     nodes = [VmSpec(Firmware.BIOS, BmcKind.IPMI), VmSpec(Firmware.UEFI, BmcKind.REDFISH)]
     with Rack(tmp_path_factory.mktemp("bmcs"), nodes, accel="tcg", command=sleeper) as rack:
         yield rack

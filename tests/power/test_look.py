@@ -151,6 +151,10 @@ def test_boot_of_a_system() -> None:
     assert redfish_boot({"Boot": {**boot, "BootSourceOverrideTarget@Redfish.AllowableValues": ["Hdd"]}})[3] is False
     disabled = {"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "Hdd"}
     assert redfish_boot({"Boot": disabled}) == ("", "", (), True)
+    cd = {"Boot": {"BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "UsbCd"]}}
+    assert [redfish_boot(cd, by)[3] for by in ("network", "media", "uri")] == [True, True, False]
+    uri = {"BootSourceOverrideTarget@Redfish.AllowableValues": ["UefiHttp"]}
+    assert [redfish_boot({"Boot": uri | more}, "uri")[3] for more in ({}, {"HttpBootUri": None})] == [False, True]
     assert redfish_boot({}) == redfish_boot({"Boot": 7}) == ("", "", (), False)
 
 

@@ -37,9 +37,9 @@ async def test_power_on_sets_the_boot_device_first_and_reads_back(world: Any) ->
     world.drivers["n1"].delay_s = 3.0
     assert await world.mutate("power-on") == {"power": "ON"}
     calls = world.drivers["n1"].calls
-    assert calls[:4] == ["state", "boot_network", "boots_network", "on"]
+    assert calls[:4] == ["state", "boot_network", "boots_as_told", "on"]
     assert calls.count("on") == 1
-    assert set(calls[4:-1]) == {"state"} and calls[-1] == "boots_network"
+    assert set(calls[4:-1]) == {"state"} and calls[-1] == "boots_as_told"
 
 
 async def test_a_node_that_is_on_is_left_alone(world: Any) -> None:
@@ -66,7 +66,7 @@ async def test_a_boot_device_that_cannot_be_set_is_told_once(world: Any) -> None
 async def test_a_boot_device_that_is_forgotten_once_is_set_again(world: Any) -> None:
     world.drivers["n1"].forgets = 1
     assert await world.mutate("power-on") == {"power": "ON"}
-    assert world.drivers["n1"].calls[:6] == ["state", "boot_network", "boots_network", "boot_network", "boots_network", "on"]
+    assert world.drivers["n1"].calls[:6] == ["state", "boot_network", "boots_as_told", "boot_network", "boots_as_told", "on"]
     assert not world.events("power.boot-device")
 
 
@@ -87,7 +87,7 @@ async def test_a_boot_device_that_is_forgotten_at_power_on_is_set_again(world: A
 
     monkeypatch.setattr(type(driver), "on", on_and_forget)
     assert await world.mutate("power-on") == {"power": "ON"}
-    assert driver.calls[-2:] == ["boots_network", "boot_network"] and driver.boot
+    assert driver.calls[-2:] == ["boots_as_told", "boot_network"] and driver.boot
 
 
 async def test_a_slow_bmc_is_given_more_time_than_another(world: Any) -> None:

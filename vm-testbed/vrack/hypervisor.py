@@ -74,15 +74,16 @@ class Hypervisor:
         """Carries out one request. Raises KeyError or ValueError for one that makes no sense, OSError if QEMU cannot be run."""
         machine = self.machines[str(request["node"])]
         if request["op"] == "power":
+            machine.medium = str(request.get("medium", ""))
             actions = {"on": machine.on, "off": machine.off, "reset": machine.reset, "soft": machine.soft_off}
             actions[str(request["want"])]()
         elif request["op"] == "boot":
-            machine.boot = str(request["device"])
+            machine.boot, machine.uri = str(request["device"]), str(request.get("uri", ""))
         elif request["op"] != "state":
             raise ValueError(f"unknown request {request['op']!r}")
         pid = machine.pid
-        return {"power": "off" if pid is None else "on", "pid": pid, "boot": machine.boot, "last_boot": machine.last_boot,
-                "starts": machine.starts, "bmc_pid": self._running[machine.name].pid}
+        return {"power": "off" if pid is None else "on", "pid": pid, "boot": machine.boot, "uri": machine.uri,
+                "last_boot": machine.last_boot, "starts": machine.starts, "bmc_pid": self._running[machine.name].pid}
 
 
 def _ipmi_answers(address: str, port: int) -> bool:

@@ -29,7 +29,8 @@ def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, ima
         url = f"https://{node.bmc_address}:{REDFISH_PORT}"
         entries[node.name] = {
             "groups": [node.bmc.value], "mac": node.mac, "ip": node.ip, "firmware": node.firmware.value,
-            "bmc": {"address": node.bmc_address, "port": IPMI_PORT} if ipmi else {"address": url},
+            "bmc": ({"address": node.bmc_address, "port": IPMI_PORT} if ipmi else {"address": url})
+            | ({"boot": node.boot} if node.boot else {}),
         } | ({"secure_boot": True} if node.secure_boot else {})
     defaults = {"firmware": "bios", "console": "ttyS0", "kernel_args": "quiet mitigations=off no_timer_check edd=off",
                 "state": "up", "images": list(images)}

@@ -7,12 +7,14 @@ import ctypes
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 _PR_SET_PDEATHSIG = 1
+_VIRTUAL = ("Cd", "UsbCd", "Usb")     # BootSourceOverrideTarget of Redfish
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _QMP_POWERDOWN = "".join(json.dumps({"execute": name}) + "\n" for name in ("qmp_capabilities", "system_powerdown"))
 
@@ -43,14 +45,17 @@ def end(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
 
 
 class Machine:
-    """One machine: off until `on`. `starts` counts how often it was started or reset."""
+    """One machine: off until `on`. `starts` counts how often it was started or reset. `medium` is the image in its BMC's virtual
+    drive, which a machine that is switched on has as a CD on USB until it is switched off."""
 
     def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
         self.name = name
         self.argv = list(argv)
         self.directory = directory
         self.boot = ""           # boot device for the next start, as the BMC was told; "" = the firmware's own order
+        self.uri = ""            # what UEFI HTTP Boot fetches at the next start
         self.last_boot = ""      # what the last start used
+        self.medium = ""
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,9 +71,27 @@ class Machine:
         """Switches it on; nothing happens if it is on. Raises OSError if QEMU cannot be run."""
         if self.pid is not None:
             return
-        self._process = spawn(self.argv, self.directory / "qemu.log", stdin=subprocess.PIPE)
-        self.last_boot, self.boot = self.boot, ""
+        if self.uri:
+            self._boot_next()
+        self._process = spawn([*self.argv, *self._virtual_drive()], self.directory / "qemu.log", stdin=subprocess.PIPE)
+        self.last_boot, self.boot, self.uri = self.boot, "", ""
         self.starts += 1
+
+    def _boot_next(self) -> None:
+        """Writes the URI into the firmware's variables, as BootNext, which the firmware takes out again. Raises OSError."""
+        variables = str(self.directory / "vars.fd")
+        argv = [sys.executable, "-m", "virt.firmware.vars", "--inplace", variables, "--set-boot-uri", self.uri]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(f"cannot set the URI to boot by: {done.stderr[-300:]}")
+
+    def _virtual_drive(self) -> tuple[str, ...]:
+        """QEMU's arguments for the medium; it is the first to be booted from if the BMC was told so, else the last."""
+        if not self.medium:
+            return ()
+        order = 0 if self.boot in _VIRTUAL else 9
+        return ("-drive", f"if=none,id=medium,media=cdrom,readonly=on,format=raw,file={self.medium}",
+                "-device", "qemu-xhci,id=virtual", "-device", f"usb-storage,bus=virtual.0,drive=medium,bootindex={order}")
 
     def off(self) -> None:
         """Pulls the plug."""

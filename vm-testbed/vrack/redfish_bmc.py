@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import ssl
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flask
 from sushy_tools import error as emulator_error
 from sushy_tools.emulator import main as emulator
 from sushy_tools.emulator.resources.systems import fakedriver
@@ -48,10 +51,11 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
         self._get(identity)
         if state not in _ACTIONS:
             raise emulator_error.NotSupportedError(f"reset type {state} is not supported")
-        self._ask(op="power", want=_ACTIONS[state])
+        medium, _, _ = self.get_boot_image(identity, "Cd")
+        self._ask(op="power", want=_ACTIONS[state], medium=medium or "")
 
     def get_boot_device(self, identity: str) -> str:
-        """The boot device for the next start; a machine of the rack has nothing but its network."""
+        """The boot device for the next start; a machine of the rack has its network, and what is in its virtual drive."""
         self._get(identity)
         return str(self._ask(op="state")["boot"]) or "Pxe"
 
@@ -60,10 +64,40 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
         self._get(identity)
         self._ask(op="boot", device=boot_source)
 
+    def boot_by_uri(self, identity: str, uri: str) -> None:
+        """Keeps the URI that the firmware fetches at the next start."""
+        self._get(identity)
+        self._ask(op="boot", device="UefiHttp", uri=uri)
+
+    def get_http_boot_uri(self, identity: str) -> str:
+        """That URI, "" if none is set."""
+        self._get(identity)
+        return str(self._ask(op="state")["uri"])
+
+
+def _with_uris(plain: Callable[[str], Any]) -> Callable[[str], Any]:
+    """sushy-emulator's view of a system, which would fetch an HttpBootUri itself and show it to the machine as a CD. Here it is the
+    firmware's to fetch (ComputerSystem.Boot, DSP0268)."""
+
+    def system_resource(identity: str) -> Any:
+        said = flask.request.get_json(silent=True) if flask.request.method == "PATCH" else None
+        boot = (said or {}).get("Boot") or {}
+        if boot.get("BootSourceOverrideTarget") != "UefiHttp" or not boot.get("HttpBootUri"):
+            return plain(identity)
+        systems = emulator.app.systems
+        if systems.get_boot_mode(identity) != "UEFI" or boot.get("BootSourceOverrideMode", "UEFI") != "UEFI":
+            return "UefiHttp is for UEFI", 400
+        systems.boot_by_uri(identity, str(boot["HttpBootUri"]))
+        return "", 204
+
+    return system_resource
+
 
 def main(path: Path) -> int:
     """Serves until it is killed."""
     config = json.loads(path.read_text())
+    emulator.app.view_functions["system_resource"] = _with_uris(emulator.app.view_functions["system_resource"])
+    tempfile.tempdir = config["state_dir"]      # for the media that it fetches
     fakedriver.FakeDriver = MachineDriver
     mode = "UEFI" if config["firmware"] == "uefi" else "Legacy"
     emulator.app.configure(extra_config={

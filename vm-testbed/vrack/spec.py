@@ -45,7 +45,7 @@ class NicRom(enum.Enum):
 class VmSpec:
     """One machine. Empty fields are filled in from its place in the rack by `placed`. `nic` is QEMU's name of the card that it
     boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have. `secure_boot`: its UEFI has
-    Microsoft's keys and runs signed programs only."""
+    Microsoft's keys and runs signed programs only. `boot` is `bmc.boot` of the inventory."""
 
     firmware: Firmware = Firmware.BIOS
     bmc: BmcKind = BmcKind.IPMI
@@ -55,6 +55,7 @@ class VmSpec:
     nic: str = "virtio-net-pci"
     more: tuple[str, ...] = ()
     secure_boot: bool = False
+    boot: str = ""
     mac: str = ""
     ip: str = ""            # what the inventory reserves for it; nothing here configures it
     uuid: str = ""

@@ -6,7 +6,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from layercake.kraken.converge import Active, Discovered, Failed
 from layercake.kraken.errors import LayercakeError, Refused
 from layercake.kraken.events import Bearing
 from layercake.moduleapi import module_pb2 as pb
-from layercake.moduleapi.module import Module
+from layercake.moduleapi.module import Module, Site
 
 _WORTH_S = 1.0
 """Seconds for which a wait that was ended too early goes on."""
@@ -44,13 +44,16 @@ class Told:
     arch: str
     firmware: str
     boot_set: str
+    offers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Teller:
-    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the secrets."""
+    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the secrets, `site` is what modules
+    are told of the head."""
 
-    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault,
+                 site: Site) -> None:
+        self._vault, self._site = vault, site
         self._exposed: set[str] = set()
         self._store = store
         self._boots = boots
@@ -85,6 +88,13 @@ class Teller:
             self._record(module, record)
             self._host.send(module.name, pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values())))
 
+    def _facts(self, record: Record) -> Told:
+        node = record.node
+        facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, self._boots(record))
+        offered = [module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)
+                   for name, module in self._table.modules.items() if module.offers is not None]
+        return replace(facts, offers={word: text for offers in offered for word, text in offers.items()})
+
     def _open_to_others(self, warning: str) -> None:
         """Told once while the head runs, not for every node."""
         if warning not in self._exposed:
@@ -102,10 +112,8 @@ class Teller:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
                 return ""
 
-        node = record.node
-        facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, self._boots(record))
         try:
-            told = json.dumps(module.record(facts, record.node.parts.get(module.name), reveal)).encode()
+            told = json.dumps(module.record(self._facts(record), record.node.parts.get(module.name), reveal)).encode()
         except Exception as error:  # noqa: BLE001  a site's code, in the head: others are told all the same
             where = traceback.extract_tb(error.__traceback__)[-1]
             why = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"  # its text may hold a secret
