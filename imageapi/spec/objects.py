@@ -21,6 +21,7 @@ from typing import Any
 from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.fields import absolute, fail
 from imageapi.spec.names import DIGEST
+from imageapi.spec.options import FILESYSTEMS, parse_options
 from layercake.base.text import whole_number
 
 Spec = dict[str, Any]
@@ -29,8 +30,7 @@ SIZE = re.compile(r"[1-9][0-9]{0,15}[kmg]?|[1-9][0-9]?%|100%")
 _ID = re.compile(r"[acm][0-9]{1,12}")
 _IQN = re.compile(r"(iqn|eui|naa)\.[A-Za-z0-9.:-]{1,200}")
 _EXPORT = re.compile(r"[A-Za-z0-9._/:-]{0,200}")
-_OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+-]{0,500}")
-_FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
+_EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
 NBD_PORT, ISCSI_PORT = 10809, 3260
 
@@ -110,18 +110,15 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
     kind, readonly = data.get("kind"), bool(data.get("readonly"))
     if kind == "attach":
         _only(data, "attach", "fstype", "options", "readonly")
-        return {"kind": kind, "attach": parse_attach(data.get("attach")), "readonly": readonly,
-                "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
-                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+        return _parse_device(data)
     if kind == "bind":
         _only(data, "source", "readonly")
         return {"kind": kind, "source": absolute(data.get("source"), "mount source"), "readonly": readonly}
     if kind == "nfs":
         _only(data, "source", "options", "readonly")
-        source = _text(data, "source", re.compile(rf"({HOST.pattern}):/[^\0\n]*"), "HOST:/PATH")
+        source = _text(data, "source", re.compile(rf"({HOST.pattern}):{_EXPORT_PATH.pattern}"), "HOST:/PATH")
         absolute(source[source.index(":/") + 1:], "mount source")
-        return {"kind": kind, "source": source, "readonly": readonly,
-                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+        return {"kind": kind, "source": source, "readonly": readonly, "options": parse_options(data.get("options", ""), "nfs")}
     if kind == "tmpfs":
         _only(data, "size")
         return {"kind": kind, "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
@@ -135,6 +132,20 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
     if kind == "uri":
         return parse_mount(resolve_uri(data), depth + 1)
     raise fail("mount kind", kind, "attach, bind, nfs, tmpfs, overlay or uri")
+
+
+def _parse_device(data: Mapping[str, Any]) -> Spec:
+    """A mount of a block device. What others see too, or was there before, is not written to unless the description says so."""
+    attach = parse_attach(data.get("attach"))
+    readonly, fstype = data.get("readonly"), data.get("fstype", "squashfs")
+    if readonly is None:
+        readonly = attach.get("kind") in ("iscsi", "local")
+    if not isinstance(readonly, bool):
+        raise fail("object readonly", readonly, "true or false")
+    if fstype not in FILESYSTEMS:
+        raise fail("object fstype", fstype, ", ".join(FILESYSTEMS))
+    return {"kind": "attach", "attach": attach, "readonly": readonly, "fstype": fstype,
+            "options": parse_options(data.get("options", ""), fstype)}
 
 
 def resolve_uri(data: Mapping[str, Any]) -> Spec:
@@ -167,6 +178,15 @@ def resolve_uri(data: Mapping[str, Any]) -> Spec:
         source = {"kind": "http", "url": uri, "digest": data.get("digest"), "size": data.get("size")}
         return {"kind": "attach", "attach": source, **more}
     raise fail("mount uri", uri, "file, nfs, nbd, iscsi, http or https, then ://")
+
+
+def shown(mount: Spec) -> str:
+    """What a mount is of, for people: "nfs 10.0.0.1:/home"."""
+    if mount.get("kind") == "attach":
+        attach = mount["attach"]
+        where = attach.get("path") or attach.get("target") or attach.get("export") or attach.get("url") or attach.get("image") or ""
+        return f"{attach.get('kind', attach.get('id', ''))} {where}".strip()
+    return f"{mount.get('kind', mount.get('id', ''))} {mount.get('source', '')}".strip()
 
 
 @dataclass(frozen=True, slots=True)

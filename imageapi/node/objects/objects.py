@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
-from imageapi.node import mount
+from imageapi.node import mount, nfs
 from imageapi.node.attach.kinds import Attachments
-from imageapi.spec.objects import Spec, parse_attach, parse_mount
+from imageapi.spec.objects import Spec, parse_attach, parse_mount, shown
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused
 
@@ -129,7 +129,7 @@ class Objects:
         elif spec["kind"] == "bind":
             mount.bind(spec["source"], target, readonly=spec["readonly"])
         elif spec["kind"] == "nfs":
-            mount.nfs(spec["source"], target, spec["options"], readonly=spec["readonly"])
+            nfs.mount(spec["source"], target, spec["options"], readonly=spec["readonly"])
         else:
             mount.mount("tmpfs", target, "tmpfs", mount.MS_NOSUID | mount.MS_NODEV, f"mode=755,size={spec['size']}")
         return target
@@ -179,11 +179,14 @@ class Objects:
         self.release_all(old.id)
 
     def _unmount(self, old: Object) -> None:
+        """Looks at nothing inside: that may be on a machine that does not answer."""
         top = self.directory / old.id
+        take = mount.unmount_away if old.spec["kind"] in ("nfs", "attach") else mount.unmount
         for target in (top / "root", top / "rw", top):
-            if target.is_dir() and mount.is_mounted(target):
-                if not mount.unmount(target):
-                    self._event(LAZY_UNMOUNT, f"{old.id} was busy; its mount was detached lazily")
+            if mount.is_mounted(target):
+                if not take(target):
+                    self._event(LAZY_UNMOUNT, f"{old.id} ({shown(old.spec)}) was busy, or its server does not answer; it was "
+                                "detached lazily")
                 if mount.is_mounted(target):
                     raise OperationFailed(f"cannot remove mount {old.id}: {target} is still mounted")
         for directory in (top / "root", top / "rw", top):
