@@ -2,7 +2,7 @@
 
     A = {"kind": "local", "path"} | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
       | {"kind": "rbd", ...} (attachment.py) | {"kind": "nbd", "host", "port", "export", "readonly"}
-      | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun"}
+      | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun", "user", "secret": NAME}
     M = {"kind": "attach", "attach": A, "fstype", "options", "readonly"} | {"kind": "bind", "source", "readonly"}
       | {"kind": "nfs", "source": "HOST:/PATH", "options", "readonly"} | {"kind": "tmpfs", "size"}
       | {"kind": "overlay", "lower": [M, ...] (the topmost first), "size"} | {"kind": "uri", "uri", ...}
@@ -29,6 +29,8 @@ HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.
 SIZE = re.compile(r"[1-9][0-9]{0,15}[kmg]?|[1-9][0-9]?%|100%")
 _ID = re.compile(r"[acm][0-9]{1,12}")
 _IQN = re.compile(r"(iqn|eui|naa)\.[A-Za-z0-9.:-]{1,200}")
+_USER = re.compile(r"[!-~]{1,223}")
+SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _EXPORT = re.compile(r"[A-Za-z0-9._/:-]{0,200}")
 _EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
@@ -86,11 +88,34 @@ def parse_attach(data: object) -> Spec:
         return {"kind": kind, "host": _text(data, "host", HOST, "a host"), "port": _number(data, "port", NBD_PORT, 1, 65535),
                 "export": _text(data, "export", _EXPORT, "the name of an export", ""), "readonly": bool(data.get("readonly"))}
     if kind == "iscsi":
-        _only(data, "portal", "target", "lun")
-        host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
-        return {"kind": kind, "portal": f"{host}:{port}", "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
-                "lun": _number(data, "lun", 0, 0, 16383)}
+        return _parse_iscsi(data)
     raise fail("attach kind", kind, "rbd, nbd, iscsi, local, loopback or http")
+
+
+def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
+    """With a user and the name of its secret, or without both. The secret itself stands in no description."""
+    _only(data, "portal", "target", "lun", "user", "secret")
+    host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
+    found = {"kind": "iscsi", "portal": f"{host}:{port}", "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
+             "lun": _number(data, "lun", 0, 0, 16383)}
+    if data.get("user") is None and data.get("secret") is None:
+        return found
+    return {**found, "user": _text(data, "user", _USER, "the target's CHAP user, with the name of its secret beside"),
+            "secret": _text(data, "secret", SECRET, "the name of a file in `images` in the head's directory of secrets")}
+
+
+def secrets_of(container: Mapping[str, Any]) -> set[str]:
+    """The names of the secrets that a container's mounts need, by its description in wire form."""
+    found: set[str] = set()
+    for mount in container.get("mounts") or ():
+        found |= _secrets_in(mount)
+    return found
+
+
+def _secrets_in(mount: Mapping[str, Any]) -> set[str]:
+    attach = mount.get("attach") or {}
+    found = {attach["secret"]} if attach.get("kind") == "iscsi" and "secret" in attach else set()
+    return found.union(*(_secrets_in(inner) for inner in mount.get("lower") or ()))
 
 
 def split_port(text: str, default: int) -> tuple[str, int]:

@@ -9,8 +9,10 @@ import hashlib
 import os
 from pathlib import Path
 
+from imageapi.events import EventSink, unheard
 from imageapi.node.attach import iscsi, loop, rbd
 from imageapi.node.attach.fetch import Fetch, fetch
+from imageapi.node.attach.keeper import Keeper
 from imageapi.node.attach.rbd import Secret, no_secret
 from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.container import ContainerSpec
@@ -22,11 +24,12 @@ from layercake.kraken.errors import OperationFailed
 class Attachments:
     """Attaches and detaches. `run` is where fetched files are kept."""
 
-    def __init__(self, run: Path, open_url: Fetch, secret: Secret = no_secret) -> None:
+    def __init__(self, run: Path, open_url: Fetch, secret: Secret = no_secret, event: EventSink = unheard) -> None:
         self.run = run
         self._blobs = run / "objects-blobs"
         self._open_url = open_url
         self._secret = secret
+        self._keeper = Keeper(self._key, event)
 
     def attach(self, name: str, spec: Spec) -> str:
         """The device's path. Raises LayercakeError."""
@@ -48,7 +51,17 @@ class Attachments:
             from imageapi.node.attach import nbd  # only on nodes that use it: a node's start has no time for it
 
             return nbd.attach(spec["host"], spec["port"], spec["export"], name=self._tag(name), readonly=spec["readonly"])
-        return iscsi.attach(spec["portal"], spec["target"], spec["lun"])
+        return self._keeper.attach(name, spec)
+
+    def resume(self, name: str, spec: Spec) -> None:
+        """An earlier agent has attached this: goes on to look after it."""
+        if spec["kind"] == "iscsi":
+            self._keeper.add(name, spec)
+
+    def _key(self, spec: Spec) -> bytes:
+        """The secret of a target's user, if there is one and there is no session yet."""
+        session = iscsi.of(spec["target"])
+        return self._secret(spec["secret"]) if "secret" in spec and (session is None or session.state != iscsi.UP) else b""
 
     def detach(self, name: str, spec: Spec, device: str) -> None:
         """Takes a device away; one that is not there is fine, also if it was only begun (device ""). Raises OperationFailed."""
@@ -66,7 +79,7 @@ class Attachments:
 
             nbd.detach(self._tag(name), device)
         elif kind == "iscsi":
-            iscsi.detach(spec["portal"], spec["target"])
+            self._keeper.detach(name, spec)
 
     def _tag(self, name: str) -> str:
         """Marks a device as this agent's: several agents may run on one machine."""

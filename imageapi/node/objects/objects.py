@@ -204,6 +204,8 @@ class Objects:
                 known = holders | {USER} | self._objects.keys()
                 found.holders = [h for h in found.holders if h in known]
                 if found.state == "ready" and found.holders:
+                    if found.type == "attach":
+                        self._attachments.resume(found.id, found.spec)
                     continue
                 try:
                     self._destroy(found)
