@@ -1,6 +1,7 @@
 """Attach and mount objects as they are asked for, checked: nested descriptions to plain, complete ones.
 
-    A = {"kind": "local", "path"} | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
+    A = {"kind": "local", "disk": SERIAL or WWID, "partition"} | {"kind": "local", "path"}
+      | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
       | {"kind": "rbd", ...} (attachment.py) | {"kind": "nbd", "host", "port", "export", "readonly"}
       | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun", "user", "secret": NAME}
     M = {"kind": "attach", "attach": A, "fstype", "options", "readonly"} | {"kind": "bind", "source", "readonly"}
@@ -29,7 +30,7 @@ HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.
 SIZE = re.compile(r"[1-9][0-9]{0,15}[kmg]?|[1-9][0-9]?%|100%")
 _ID = re.compile(r"[acm][0-9]{1,12}")
 _IQN = re.compile(r"(iqn|eui|naa)\.[A-Za-z0-9.:-]{1,200}")
-_USER = re.compile(r"[!-~]{1,223}")
+_PRINTABLE = re.compile(r"[!-~]{1,223}")
 SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _EXPORT = re.compile(r"[A-Za-z0-9._/:-]{0,200}")
 _EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
@@ -71,8 +72,12 @@ def parse_attach(data: object) -> Spec:
         return _id(data)
     kind = data.get("kind")
     if kind == "local":
-        _only(data, "path")
-        return {"kind": kind, "path": absolute(data.get("path"), "attach path")}
+        if "path" in data:
+            _only(data, "path")
+            return {"kind": kind, "path": absolute(data.get("path"), "attach path")}
+        _only(data, "disk", "partition")
+        return {"kind": kind, "disk": _text(data, "disk", _PRINTABLE, "a disk's serial number or WWID"),
+                "partition": _number(data, "partition", 0, 0, 255)}
     if kind == "loopback":
         _only(data, "path", "readonly")
         return {"kind": kind, "path": absolute(data.get("path"), "attach path"), "readonly": bool(data.get("readonly"))}
@@ -100,7 +105,7 @@ def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
              "lun": _number(data, "lun", 0, 0, 16383)}
     if data.get("user") is None and data.get("secret") is None:
         return found
-    return {**found, "user": _text(data, "user", _USER, "the target's CHAP user, with the name of its secret beside"),
+    return {**found, "user": _text(data, "user", _PRINTABLE, "the target's CHAP user, with the name of its secret beside"),
             "secret": _text(data, "secret", SECRET, "the name of a file in `images` in the head's directory of secrets")}
 
 
@@ -209,7 +214,7 @@ def shown(mount: Spec) -> str:
     """What a mount is of, for people: "nfs 10.0.0.1:/home"."""
     if mount.get("kind") == "attach":
         attach = mount["attach"]
-        where = attach.get("path") or attach.get("target") or attach.get("export") or attach.get("url") or attach.get("image") or ""
+        where = next((attach[name] for name in ("path", "disk", "target", "export", "url", "image") if attach.get(name)), "")
         return f"{attach.get('kind', attach.get('id', ''))} {where}".strip()
     return f"{mount.get('kind', mount.get('id', ''))} {mount.get('source', '')}".strip()
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from imageapi.events import EventSink, unheard
-from imageapi.node.attach import iscsi, loop, rbd
+from imageapi.node.attach import disks, iscsi, loop, rbd
 from imageapi.node.attach.fetch import Fetch, fetch
 from imageapi.node.attach.keeper import Keeper
 from imageapi.node.attach.rbd import Secret, no_secret
@@ -35,9 +35,7 @@ class Attachments:
         """The device's path. Raises LayercakeError."""
         kind = spec["kind"]
         if kind == "local":
-            if not Path(spec["path"]).is_block_device():
-                raise OperationFailed(f"cannot attach {spec['path']}: there is no such block device on this node")
-            return str(spec["path"])
+            return disks.find(spec["disk"], spec["partition"]) if "disk" in spec else disks.device(spec["path"])
         if kind == "loopback":
             return self._loop(name, Path(spec["path"]), readonly=spec["readonly"])
         if kind == "http":
