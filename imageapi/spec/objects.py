@@ -33,6 +33,8 @@ _IQN = re.compile(r"(iqn|eui|naa)\.[A-Za-z0-9.:-]{1,200}")
 _PRINTABLE = re.compile(r"[!-~]{1,223}")
 SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _EXPORT = re.compile(r"[A-Za-z0-9._/:-]{0,200}")
+_OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+@/-]{0,500}")
+_FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
 _EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
 NBD_PORT, ISCSI_PORT = 10809, 3260
@@ -146,9 +148,10 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
         return {"kind": kind, "source": absolute(data.get("source"), "mount source"), "readonly": readonly}
     if kind == "nfs":
         _only(data, "source", "options", "readonly")
-        source = _text(data, "source", re.compile(rf"({HOST.pattern}):{_EXPORT_PATH.pattern}"), "HOST:/PATH")
+        source = _text(data, "source", re.compile(rf"({HOST.pattern}):/[^\0\n]*"), "HOST:/PATH")
         absolute(source[source.index(":/") + 1:], "mount source")
-        return {"kind": kind, "source": source, "readonly": readonly, "options": parse_options(data.get("options", ""), "nfs")}
+        return {"kind": kind, "source": source, "readonly": readonly,
+                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
     if kind == "tmpfs":
         _only(data, "size")
         return {"kind": kind, "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
@@ -167,15 +170,31 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
 def _parse_device(data: Mapping[str, Any]) -> Spec:
     """A mount of a block device. What others see too, or was there before, is not written to unless the description says so."""
     attach = parse_attach(data.get("attach"))
-    readonly, fstype = data.get("readonly"), data.get("fstype", "squashfs")
+    readonly = data.get("readonly")
     if readonly is None:
         readonly = attach.get("kind") in ("iscsi", "local")
     if not isinstance(readonly, bool):
         raise fail("object readonly", readonly, "true or false")
-    if fstype not in FILESYSTEMS:
-        raise fail("object fstype", fstype, ", ".join(FILESYSTEMS))
-    return {"kind": "attach", "attach": attach, "readonly": readonly, "fstype": fstype,
-            "options": parse_options(data.get("options", ""), fstype)}
+    return {"kind": "attach", "attach": attach, "readonly": readonly,
+            "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
+            "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+
+
+def check_mount(mount: Spec) -> Spec:
+    """A sound mount, if it also reaches no further than it says: what is asked for anew, and what is going to be made. What an
+    earlier version has taken is read all the same, so that one such image ends nothing. Raises InputError."""
+    if mount.get("kind") == "nfs":
+        path = mount["source"].partition(":/")[2] if "]" not in mount["source"] else mount["source"].partition("]:/")[2]
+        if not _EXPORT_PATH.fullmatch(f"/{path}"):
+            raise fail("mount source", mount["source"], "HOST:/PATH of at most 1000 characters, none of them a control or \\")
+        parse_options(mount["options"], "nfs")
+    if mount.get("kind") == "attach":
+        if mount["fstype"] not in FILESYSTEMS:
+            raise fail("object fstype", mount["fstype"], ", ".join(FILESYSTEMS))
+        parse_options(mount["options"], mount["fstype"])
+    for inner in mount.get("lower", ()):
+        check_mount(inner)
+    return mount
 
 
 def resolve_uri(data: Mapping[str, Any]) -> Spec:

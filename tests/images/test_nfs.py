@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.events import unheard
 from imageapi.node import child, nfs
+from imageapi.node.attach.fetch import Body
+from imageapi.node.attach.kinds import Attachments
+from imageapi.node.objects.objects import Objects
 from imageapi.spec.container import parse_container
-from imageapi.spec.objects import parse_container_mount, parse_mount, shown
+from imageapi.spec.objects import check_mount, parse_container_mount, parse_mount, shown
 from imageapi.spec.options import FILESYSTEMS, parse_options
+from imageapi.store.store import container_spec
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 
 EXPORT = {"kind": "nfs", "source": "filer.example.org:/export/home"}
@@ -18,7 +23,7 @@ EXPORT = {"kind": "nfs", "source": "filer.example.org:/export/home"}
 
 @pytest.mark.parametrize("source", ["10.0.0.1:/x", "[fd99::1]:/x", "filer:/", "filer:/with blank/and,comma", "filer:/über"])
 def test_sources_that_servers_have(source: str) -> None:
-    assert parse_mount({**EXPORT, "source": source})["source"] == source
+    assert check_mount(parse_mount({**EXPORT, "source": source}))["source"] == source
 
 
 @pytest.mark.parametrize("source", [
@@ -27,7 +32,7 @@ def test_sources_that_servers_have(source: str) -> None:
 ])
 def test_sources_that_are_none(source: object) -> None:
     with pytest.raises(InputError, match="cannot use image"):
-        parse_mount({**EXPORT, "source": source})
+        check_mount(parse_mount({**EXPORT, "source": source}))
 
 
 @pytest.mark.parametrize(("options", "fstype"), [
@@ -54,8 +59,23 @@ def test_options_that_reach_further_are_refused(options: object, fstype: str) ->
 @pytest.mark.parametrize("fstype", ["proc", "nfs", "overlay", "../ext4", "", None, ["ext4"]])
 def test_only_file_systems_of_devices_are_on_devices(fstype: object) -> None:
     with pytest.raises(InputError, match="fstype"):
-        parse_mount({"kind": "attach", "attach": {"kind": "local", "path": "/dev/sda"}, "fstype": fstype})
+        check_mount(parse_mount({"kind": "attach", "attach": {"kind": "local", "path": "/dev/sda"}, "fstype": fstype}))
     assert "ext4" in FILESYSTEMS
+
+
+def test_what_an_earlier_version_has_taken_is_read_and_not_mounted(tmp_path: Path) -> None:
+    taken = {"target": "/home", **EXPORT, "options": "vers=4.2,bg", "readonly": False}
+    assert parse_container({"mounts": [taken]}).to_wire()["mounts"] == [taken], "one such image must not end a head"
+    with pytest.raises(InputError, match="object options of nfs: got 'bg'"):
+        container_spec({"mounts": [taken]})
+    with pytest.raises(InputError, match="object options of nfs: got 'bg'"):
+        Objects(tmp_path, Attachments(tmp_path, no_file), unheard).acquire("mount", {**EXPORT, "options": "vers=4.2,bg"}, "user")
+    with pytest.raises(InputError, match="object options of ext4"):
+        check_mount({"kind": "overlay", "lower": [{"kind": "attach", "fstype": "ext4", "options": "errors=panic"}]})
+
+
+def no_file(url: str, offset: int) -> Body:
+    raise AssertionError(url)
 
 
 def test_container_yaml_and_the_objects_say_it_alike() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
 from imageapi.node import mount, nfs
 from imageapi.node.attach.kinds import Attachments
-from imageapi.spec.objects import Spec, parse_attach, parse_mount, shown
+from imageapi.spec.objects import Spec, check_mount, parse_attach, parse_mount, shown
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused
 
@@ -83,7 +83,7 @@ class Objects:
 
         Raises InputError for an unsound description, LayercakeError if it could not be made; then nothing is left of it.
         """
-        spec = parse_attach(data) if kind == "attach" else parse_mount(data)
+        spec = parse_attach(data) if kind == "attach" else check_mount(parse_mount(data))
         with self._lock:
             found = self._get(spec["id"]) if "id" in spec else self._equal(kind, spec)
             if found is None:
