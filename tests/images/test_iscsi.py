@@ -156,6 +156,6 @@ def test_without_a_kernel_that_has_it_that_is_said() -> None:
     if iscsi_kernel.TRANSPORT.exists():
         pytest.skip("this kernel has an initiator: tests/metal is about that")
     with pytest.raises(LayercakeError, match="cannot load kernel modules iscsi_tcp"):
-        iscsi.attach(parse_attach(UNIT), b"")
+        iscsi.attach(parse_attach(UNIT), lambda spec: b"")
     iscsi.detach(parse_attach(UNIT))
     assert iscsi.sessions() == [] and isinstance(Session({}, 0), Session)

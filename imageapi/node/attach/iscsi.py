@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,9 @@ RECOVERY_S, PING_S = 60, 10
 """Seconds: that I/O waits for a target which does not answer, and between looks whether it does, and for its answer."""
 
 UP = "LOGGED_IN"
+
+Key = Callable[[Spec], bytes]
+"""The secret of a description's user, b"" without one; asked for at each login. Raises LayercakeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ def devices(session: Found, lun: int | None = None) -> list[str]:
     return sorted(block.name for block in top.glob(f"target*/*:{'*' if lun is None else lun}/block/*"))
 
 
-def attach(spec: Spec, secret: bytes) -> str:
-    """The device of a target's unit. `secret` is that of the target's user, if it has one. Raises Unreachable, OperationFailed."""
+def attach(spec: Spec, secret: Key) -> str:
+    """The device of a target's unit. Raises Unreachable, OperationFailed."""
     modules.need("iscsi", kernel.TRANSPORT)
     session = of(spec["target"])
     if session is None:
@@ -97,20 +100,18 @@ def text(spec: Spec) -> str:
     return f"iscsi {spec['target']} lun {spec['lun']} at {spec['portal']}"
 
 
-def _account(spec: Spec, secret: bytes) -> Account:
-    return Account(initiator(), spec["target"], spec.get("user", ""), secret)
-
-
 def _connect(spec: Spec) -> socket.socket:
     host, _, port = spec["portal"].rpartition(":")
     try:
-        return socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
+        link = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
+        link.settimeout(None)
+        return link
     except OSError as error:
         raise Unreachable(f"cannot attach {text(spec)}: its portal does not answer: {error.strerror or error}",
                           hint="is it up, and does it take this port from this node?") from None
 
 
-def _log_in(spec: Spec, secret: bytes) -> Found:
+def _log_in(spec: Spec, secret: Key) -> Found:
     """A new session."""
     with _connect(spec) as link, _told(spec), Control() as control:
         number, host = control.create()
@@ -137,10 +138,11 @@ def _told(spec: Spec) -> Iterator[None]:
         raise type(error)(f"cannot attach {text(spec)}: {error.message}", hint=error.hint) from None
 
 
-def _negotiate(control: Control, number: int, spec: Spec, secret: bytes) -> None:
+def _negotiate(control: Control, number: int, spec: Spec, secret: Key) -> None:
     """The login, over a bound connection, and what was agreed told to the kernel."""
     host, _, port = spec["portal"].rpartition(":")
-    agreed = Login(_account(spec, secret), lambda header, data: control.exchange(number, header, data)).run()
+    account = Account(initiator(), spec["target"], spec.get("user", ""), secret(spec))
+    agreed = Login(account, lambda header, data: control.exchange(number, header, data)).run()
     for parameter, value in (*parameters(agreed), (kernel.PERSISTENT_ADDRESS, host.strip("[]")), (kernel.PERSISTENT_PORT, port),
                              (kernel.INITIATOR_NAME, initiator())):
         control.set(number, parameter, value)
@@ -173,7 +175,7 @@ def _write(file: str, order: bytes) -> int:
     return child.calls(lambda: os.write(os.open(file, os.O_WRONLY | os.O_CLOEXEC), order), SCAN_S)
 
 
-def revive(spec: Spec, secret: bytes) -> None:
+def revive(spec: Spec, secret: Key) -> None:
     """Logs in again where the connection broke. Raises Unreachable, OperationFailed."""
     session = of(spec["target"])
     if session is None or session.state == UP:

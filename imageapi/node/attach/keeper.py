@@ -7,7 +7,6 @@ is told once, and its return.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from imageapi.events import DEVICE_BACK, DEVICE_LOST, EventSink
 from imageapi.node.attach import iscsi
@@ -17,14 +16,11 @@ from layercake.kraken.errors import LayercakeError
 PAUSE_S = 3.0
 """Seconds between two looks."""
 
-Key = Callable[[Spec], bytes]
-"""The secret of a description's user, b"" without one. Raises LayercakeError."""
-
 
 class Keeper:
     """The sessions that are wanted. Any thread may call."""
 
-    def __init__(self, key: Key, event: EventSink) -> None:
+    def __init__(self, key: iscsi.Key, event: EventSink) -> None:
         self._key, self._event = key, event
         self._wanted: dict[str, Spec] = {}
         self._away: set[str] = set()
@@ -37,7 +33,7 @@ class Keeper:
     def attach(self, name: str, spec: Spec) -> str:
         """The device of an attach object. Raises LayercakeError."""
         with self._one:
-            device = iscsi.attach(spec, self._key(spec))
+            device = iscsi.attach(spec, self._key)
         self.add(name, spec)
         return device
 
@@ -77,7 +73,7 @@ class Keeper:
         target, error = spec["target"], ""
         if session.state != iscsi.UP:
             try:
-                iscsi.revive(spec, self._key(spec))
+                iscsi.revive(spec, self._key)
             except LayercakeError as failure:
                 error = str(failure)
         if error and target not in self._away:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imageapi.events import EventSink, unheard
-from imageapi.node.attach import disks, iscsi, loop, rbd
+from imageapi.node.attach import loop, rbd
 from imageapi.node.attach.fetch import Fetch, fetch
-from imageapi.node.attach.keeper import Keeper
 from imageapi.node.attach.rbd import Secret, no_secret
 from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.image import ImageSpec
 from imageapi.spec.objects import Spec
 from layercake.kraken.errors import OperationFailed
+
+if TYPE_CHECKING:
+    from imageapi.node.attach.keeper import Keeper
 
 
 class Attachments:
@@ -29,12 +32,15 @@ class Attachments:
         self._blobs = run / "objects-blobs"
         self._open_url = open_url
         self._secret = secret
-        self._keeper = Keeper(self._key, event)
+        self._event = event
+        self._kept: Keeper | None = None
 
     def attach(self, name: str, spec: Spec) -> str:
         """The device's path. Raises LayercakeError."""
         kind = spec["kind"]
         if kind == "local":
+            from imageapi.node.attach import disks
+
             return disks.find(spec["disk"], spec["partition"]) if "disk" in spec else disks.device(spec["path"])
         if kind == "loopback":
             return self._loop(name, Path(spec["path"]), readonly=spec["readonly"])
@@ -51,15 +57,23 @@ class Attachments:
             return nbd.attach(spec["host"], spec["port"], spec["export"], name=self._tag(name), readonly=spec["readonly"])
         return self._keeper.attach(name, spec)
 
+    @property
+    def _keeper(self) -> Keeper:
+        """Looks after iSCSI sessions."""
+        if self._kept is None:
+            from imageapi.node.attach.keeper import Keeper
+
+            self._kept = Keeper(self._key, self._event)
+        return self._kept
+
     def resume(self, name: str, spec: Spec) -> None:
         """An earlier agent has attached this: goes on to look after it."""
         if spec["kind"] == "iscsi":
             self._keeper.add(name, spec)
 
     def _key(self, spec: Spec) -> bytes:
-        """The secret of a target's user, if there is one and there is no session yet."""
-        session = iscsi.of(spec["target"])
-        return self._secret(spec["secret"]) if "secret" in spec and (session is None or session.state != iscsi.UP) else b""
+        """The secret of a target's user, if there is one."""
+        return self._secret(spec["secret"]) if "secret" in spec else b""
 
     def detach(self, name: str, spec: Spec, device: str) -> None:
         """Takes a device away; one that is not there is fine, also if it was only begun (device ""). Raises OperationFailed."""
