@@ -12,9 +12,11 @@ import pytest
 
 from imageapi.node.attach import iscsi, iscsi_kernel
 from imageapi.node.attach.iscsi_login import RECEIVE, Account, Login, Session, binary, parse_text, response, text
+from imageapi.node.attach.keeper import Keeper
 from imageapi.spec.container import parse_container
 from imageapi.spec.objects import parse_attach, parse_mount, secrets_of, shown
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
+from layercake.kraken.events import EventKind
 from tests.support.targets import IQN, Target, linked
 
 UNIT = {"kind": "iscsi", "portal": "10.0.0.1", "target": IQN, "lun": 1}
@@ -159,3 +161,26 @@ def test_without_a_kernel_that_has_it_that_is_said() -> None:
         iscsi.attach(parse_attach(UNIT), lambda spec: b"")
     iscsi.detach(parse_attach(UNIT))
     assert iscsi.sessions() == [] and isinstance(Session({}, 0), Session)
+
+
+def test_a_target_that_is_away_is_told_of_once_and_its_return_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = iter(["LOGGED_IN", "FAILED", "FAILED", "FREE", "LOGGED_IN", "FAILED"])
+    away, told, tried = [True, True, False, False], list[tuple[str, str]](), list[str]()
+
+    def of(target: str) -> iscsi.Found:
+        return iscsi.Found(1, target, next(states), 3)
+
+    def revive(spec: dict[str, Any], secret: iscsi.Key) -> None:
+        tried.append(spec["target"])
+        if away.pop(0):
+            raise Unreachable("its portal does not answer")
+
+    def event(kind: EventKind, text: str, severity: object = None, **data: Any) -> None:
+        told.append((kind.name, data["target"]))
+
+    monkeypatch.setattr(iscsi, "of", of)
+    monkeypatch.setattr(iscsi, "revive", revive)
+    keeper = Keeper(lambda spec: b"", event)
+    for _ in range(6):
+        keeper.look(parse_attach(UNIT))
+    assert told == [("image.device-lost", IQN), ("image.device-back", IQN), ("image.device-back", IQN)] and len(tried) == 4

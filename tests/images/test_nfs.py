@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.events import unheard
-from imageapi.node import child, nfs
+from imageapi.node import child, mount, nfs
 from imageapi.node.attach.fetch import Body
 from imageapi.node.attach.kinds import Attachments
 from imageapi.node.objects.objects import Objects
@@ -17,6 +17,7 @@ from imageapi.spec.objects import check_mount, parse_container_mount, parse_moun
 from imageapi.spec.options import FILESYSTEMS, parse_options
 from imageapi.store.store import container_spec
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
+from tests.support.namespace import run_as_agent
 
 EXPORT = {"kind": "nfs", "source": "filer.example.org:/export/home"}
 
@@ -120,3 +121,20 @@ def test_a_call_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     assert child.calls(lambda: os.open(fifo, os.O_RDONLY), 0.05) == errno.ETIMEDOUT
     assert child.calls(lambda: os.open(tmp_path / "none", os.O_RDONLY), 10) == errno.ENOENT
     assert child.calls(lambda: None, 10) == 0
+
+
+@pytest.mark.root
+def test_what_is_busy_is_taken_away_all_the_same(tmp_path: Path) -> None:
+    def body(run: Path) -> None:
+        target = run / "there"
+        target.mkdir()
+        assert mount.unmount_away(target), "nothing is mounted"
+        mount.mount("tmpfs", target, "tmpfs")
+        assert mount.unmount_away(target) and not mount.is_mounted(target)
+        mount.mount("tmpfs", target, "tmpfs")
+        with (target / "busy").open("w"):
+            assert not mount.unmount_away(target), "it had to be lazy"
+            assert not mount.is_mounted(target)
+        assert mount.mount_away("none", target, "no-such-file-system", 0, "", 10) == errno.ENODEV
+
+    run_as_agent(tmp_path / "run", body)

@@ -225,6 +225,8 @@ def test_a_server_that_hangs_holds_up_nobody_and_nothing_stays(mounted: Site) ->
     site = mounted
     site.storage.nfs.hang()
     try:
+        late = ("node", "exec", "n0", "--container", "storage", "--timeout", "3", "--", "sh", "-c", "echo late > /nfs4/late")
+        assert site.head.cli(*late, check=False).returncode != 0, "who writes there waits"
         site.head.apply(site.inventory())
         site.head.wait_converged(300, {"n0"})
         mounts = site.says("n0", "cat", "/proc/mounts")

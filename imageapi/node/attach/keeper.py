@@ -42,6 +42,8 @@ class Keeper:
         with self._changed:
             self._wanted.pop(name, None)
             self._changed.notify_all()
+            if any((other["target"], other["lun"]) == (spec["target"], spec["lun"]) for other in self._wanted.values()):
+                return  # by another portal
         with self._one:
             iscsi.detach(spec)
 
