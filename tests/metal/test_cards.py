@@ -92,6 +92,11 @@ class Site:
         found["nodes"]["n0"]["images"] = list(images)
         return str(yaml.safe_dump(found))
 
+    def wants(self, *images: str) -> None:
+        """Gives n0 other images at once."""
+        body = {"yaml": self.inventory(images), "file": "rack.yaml", "at_once": True, "take_back": True}
+        self.head.api("POST", "/v1/inventory/apply", body)
+
     def inside(self, command: str, *, check: bool = True) -> str:
         """What a shell says in the container of n0's image "storage"."""
         return self.head.cli("node", "exec", "n0", "--container", "storage", "--", "sh", "-c", command, check=check).stdout
@@ -186,7 +191,7 @@ def mounted(site: Site) -> Site:
     site.head.api("POST", "/v1/images", storage.image("storage", storage.mounts()))
     wrong = {"target": "/data", "kind": "nfs", "source": f"{storage.HEAD}:/none"}
     site.head.api("POST", "/v1/images", storage.image("wrong", [wrong]))
-    site.head.apply(site.inventory(["storage"]))
+    site.wants("storage")
     site.head.wait_converged(300, {"n0"})
     return site
 
@@ -200,7 +205,7 @@ def test_an_image_has_exports_units_and_disks(mounted: Site) -> None:
     for place in ("nfs3", "ahci", "nvme", "usb"):
         assert "no" in site.inside(f"echo x > /{place}/new && echo yes || echo no", check=False), "read-only"
     node = site.says("n0", "cat", "/proc/mounts", "/run/layercake/objects.json")
-    assert "vers=4.2" in node and "vers=3" in node and "noload" in node and storage.SECRET not in node
+    assert "vers=4.2" in node and "vers=3" in node and "norecovery" in node and storage.SECRET not in node
     assert "iqn.2026-11.local.layercake:n0" in site.storage.target.sessions()
 
 
@@ -227,7 +232,7 @@ def test_a_server_that_hangs_holds_up_nobody_and_nothing_stays(mounted: Site) ->
     try:
         late = ("node", "exec", "n0", "--container", "storage", "--timeout", "3", "--", "sh", "-c", "echo late > /nfs4/late")
         assert site.head.cli(*late, check=False).returncode != 0, "who writes there waits"
-        site.head.apply(site.inventory())
+        site.wants()
         site.head.wait_converged(300, {"n0"})
         mounts = site.says("n0", "cat", "/proc/mounts")
         assert "/nfs" not in mounts and "/objects/" not in mounts
@@ -239,12 +244,12 @@ def test_a_server_that_hangs_holds_up_nobody_and_nothing_stays(mounted: Site) ->
 
 def test_what_cannot_be_mounted_is_explained(mounted: Site) -> None:
     site = mounted
-    site.head.apply(site.inventory(["wrong"]))
+    site.wants("wrong")
 
     def explained() -> bool:
         text = site.head.cli("node", "explain", "n0").stdout
         return f"cannot mount nfs {storage.HEAD}:/none: its server has no such export" in " ".join(text.split())
 
     site.head.wait("node explain says why", explained, 120)
-    site.head.apply(site.inventory())
+    site.wants()
     site.head.wait_converged(300, {"n0"})
