@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 CONFIG = """
-NFS_CORE_PARAM {{ Protocols = 3,4; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }}
+NFS_CORE_PARAM {{ Protocols = 3,4; mount_path_pseudo = true; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }}
 NFSV4 {{ Graceless = true; RecoveryRoot = {home}/recovery; Lease_Lifetime = 10; }}
 EXPORT_DEFAULTS {{ Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Transports = TCP; }}
 EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /export; FSAL {{ Name = VFS; }} }}

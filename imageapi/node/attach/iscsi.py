@@ -103,7 +103,8 @@ def text(spec: Spec) -> str:
 def _connect(spec: Spec) -> socket.socket:
     host, _, port = spec["portal"].rpartition(":")
     try:
-        link = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
+        address = host.strip("[]").encode()  # as text it would go through a codec that minOS does not have (IDNA)
+        link = socket.create_connection((address, int(port)), CONNECT_S)  # type: ignore[arg-type]  # getaddrinfo takes both
         link.settimeout(None)
         return link
     except OSError as error:
