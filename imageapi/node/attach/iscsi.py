@@ -104,7 +104,7 @@ def _connect(spec: Spec) -> socket.socket:
     host, _, port = spec["portal"].rpartition(":")
     try:
         address = host.strip("[]").encode()  # as text it would go through a codec that minOS does not have (IDNA)
-        link = socket.create_connection((address, int(port)), CONNECT_S)  # type: ignore[arg-type]  # getaddrinfo takes both
+        link = socket.create_connection((address, int(port)), CONNECT_S)
         link.settimeout(None)
         return link
     except OSError as error:
@@ -182,6 +182,7 @@ def revive(spec: Spec, secret: Key) -> None:
     if session is None or session.state == UP:
         return
     with _connect(spec) as link, _told(spec), Control() as control:
+        control.recover(session.number)
         control.bind(session.number, link)
         _negotiate(control, session.number, spec, secret)
 

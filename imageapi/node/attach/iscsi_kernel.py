@@ -21,7 +21,7 @@ NETLINK_ISCSI, GROUP_EVENTS = 8, 1
 (CREATE_SESSION, DESTROY_SESSION, CREATE_CONN, DESTROY_CONN, BIND_CONN, SET_PARAM, START_CONN, STOP_CONN,
  SEND_PDU) = range(11, 20)
 RECV_PDU, CONN_ERROR, IF_ERROR = 101, 102, 103
-STOP_TERM = 1
+STOP_TERM, STOP_RECOVER = 1, 3
 (MAX_RECV_DLENGTH, MAX_XMIT_DLENGTH, HDRDGST_EN, DATADGST_EN, INITIAL_R2T_EN, MAX_R2T, IMM_DATA_EN, FIRST_BURST, MAX_BURST,
  PDU_INORDER_EN, DATASEQ_INORDER_EN, ERL) = range(12)
 (EXP_STATSN, TARGET_NAME, TPGT, PERSISTENT_ADDRESS, PERSISTENT_PORT, SESS_RECOVERY_TMO, FAST_ABORT, PING_TMO, RECV_TMO,
@@ -109,6 +109,10 @@ class Control:
             if kind == RECV_PDU:
                 length = int.from_bytes(rest[5:8], "big")
                 return rest[:48], rest[48:48 + length]
+
+    def recover(self, session: int) -> None:
+        """Lets go of a connection that broke, so that another can be bound; the kernel takes none before it is told so."""
+        self.ask(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_RECOVER))
 
     def destroy(self, session: int) -> None:
         """Ends connection and session; what is still asked for gets an error. A session that was only begun has no connection."""
