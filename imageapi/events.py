@@ -41,6 +41,8 @@ STAGED = EventKind("image.staged", INFO, "An image that is wanted next is ready 
 STAGE_FAILED = EventKind("image.stage-failed", WARNING, "An image that is wanted next could not be made ready.", urgent=True)
 REMAINS = EventKind("image.remains", ERROR, "Something of an image could not be taken away; it is tried again.")
 LAZY_UNMOUNT = EventKind("image.lazy-unmount", WARNING, "A mount was busy, and goes when its last user does.")
+DEVICE_LOST = EventKind("image.device-lost", WARNING, "An iSCSI target does not answer; it is logged in to again when it does.")
+DEVICE_BACK = EventKind("image.device-back", INFO, "An iSCSI target was logged in to again.")
 
 EVENTS = (CONTAINERS, PREPARED, STARTED, ADOPTED, ROLLED, STOPPED, KILLED, EXITED, HEALTHY, UNHEALTHY, DEGRADED, WAITING, FAILED,
-          MISMATCH, UNSIGNED, RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT)
+          MISMATCH, UNSIGNED, RETRY, FATAL, STAGED, STAGE_FAILED, REMAINS, LAZY_UNMOUNT, DEVICE_LOST, DEVICE_BACK)

@@ -115,7 +115,8 @@ def container_page() -> str:
         "## health\n", plain(inspect.getdoc(Health)) + "\n", table(("Kind", "Healthy is"), checks),
         table(("Field", "Default"), health),
         "## resources\n", plain(inspect.getdoc(Resources)) + "\n", table(("Field", "Default"), limits),
-        "## mounts\n", "A list. Each entry has `target`, the path in the container, and one of these descriptions M:\n",
+        "## mounts\n", "A list. Each entry has `target`, the path in the container, and one of these descriptions M; see\n"
+        "[directories from elsewhere](../howto/mount-from-elsewhere.md).\n",
         f"```text\n{_grammar()}\n```\n",
     )
 

@@ -14,8 +14,9 @@ from layercake.kraken.errors import OperationFailed
 DIRECTORY = Path("/usr/lib/minos/modules")
 """Where minOS keeps modules: NAME.ko, and for each group a file GROUP with the names in the order to load them in."""
 
-GROUPS = {"rbd": ("rbd",), "verity": ("dm_verity",), "nbd": ("nbd",), "nfs": ("nfsv4", "nfsv3")}
-"""What to ask the system's modprobe for where there is no minOS."""
+GROUPS = {"rbd": ("rbd",), "verity": ("dm_verity",), "nbd": ("nbd",), "nfs": ("nfsv4", "nfsv3"),
+          "iscsi": ("iscsi_tcp", "sd_mod")}
+"""What to ask modprobe for where minOS itself does not have a group: on other systems, and of what hardware.img brings."""
 
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273}
 _libc = ctypes.CDLL(None, use_errno=True)

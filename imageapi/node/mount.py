@@ -9,19 +9,24 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from imageapi.node import modules
+from imageapi.node import child
+from imageapi.spec.options import writes_nothing
 from layercake.kraken.errors import OperationFailed
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_NOATIME, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 1024, 4096, 16384
-MNT_DETACH = 2
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS, MS_REMOUNT, MS_DIRSYNC = 1, 2, 4, 8, 16, 32, 128
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_RELATIME, MS_STRICTATIME = 1024, 2048, 4096, 16384, 1 << 21, 1 << 24
+MNT_FORCE, MNT_DETACH = 1, 2
 CLONE_FS, CLONE_NEWNS = 0x00000200, 0x00020000
 UMOUNT_TRIES, UMOUNT_PAUSE = 20, 0.05
+AWAY_LIMIT = 10.0
+"""Seconds that an unmount may take which has to write to another machine."""
+DEVICE_LIMIT = 60.0
+"""Seconds that a mount of a device may take: it may be on another machine, or have a long journal."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,6 +36,19 @@ def mount(source: str, target: Path, kind: str, flags: int = 0, data: str = "") 
     if _libc.mount(source.encode(), str(target).encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None) < 0:
         code = ctypes.get_errno()
         raise OperationFailed(f"cannot mount {kind} {source} on {target}: {os.strerror(code)}")
+
+
+def mount_away(source: str, target: Path, kind: str, flags: int, data: str, limit: float) -> int:
+    """The same by a child, where another machine has to answer: the error number, 0 if all went well, ETIMEDOUT after `limit`
+    seconds."""
+    arguments = (source.encode(), str(target).encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None)
+
+    def call() -> None:
+        if _libc.mount(*arguments) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    return child.calls(call, limit)
 
 
 def is_mounted(target: Path) -> bool:
@@ -64,22 +82,54 @@ def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:
     return False
 
 
+def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
+    """Takes a mount down whose data is on another machine, which may not answer any more. Returns False if it had to be lazy or by
+    force: what was not written yet is lost then. Raises OperationFailed. A hanging call is a child's: nobody waits for ever."""
+    place = str(target).encode()
+
+    def take(flags: int) -> Callable[[], None]:
+        def call() -> None:
+            if _libc.umount2(place, flags) < 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
+        return call
+
+    for attempt in range(UMOUNT_TRIES):
+        code = child.calls(take(0), limit)
+        if code in (0, errno.EINVAL, errno.ENOENT):
+            return True
+        if code != errno.EBUSY:
+            break
+        if attempt + 1 < UMOUNT_TRIES:
+            time.sleep(UMOUNT_PAUSE)
+    child.calls(take(MNT_FORCE), limit)  # ends what waits for the server (umount(2)); EBUSY all the same
+    code = child.calls(take(MNT_DETACH), limit)
+    if is_mounted(target):
+        raise OperationFailed(f"cannot unmount {target}: {os.strerror(code)}")
+    return False
+
+
 def squashfs(device: str, target: Path) -> None:
     """Mounts a squashfs read-only."""
     mount(device, target, "squashfs", MS_RDONLY | MS_NODEV)
 
 
 def filesystem(device: str, target: Path, fstype: str, options: str = "", *, readonly: bool = False) -> None:
-    """Mounts a block device."""
-    flags, data = _flags(options)
-    mount(device, target, fstype, flags | MS_NODEV | (MS_RDONLY if readonly or fstype == "squashfs" else 0), data)
+    """Mounts a block device. What is mounted read-only is not written to at all, not even to repeat its journal."""
+    flags, data = split_options(options)
+    if readonly or flags & MS_RDONLY or fstype == "squashfs":
+        flags |= MS_RDONLY
+        data = ",".join(word for word in (data, writes_nothing(fstype)) if word)
+    if code := mount_away(device, target, fstype, flags | MS_NODEV, data, DEVICE_LIMIT):
+        raise OperationFailed(f"cannot mount {fstype} {device} on {target}: {os.strerror(code)}")
 
 
-_FLAGS = {"ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC, "noatime": MS_NOATIME, "rw": 0,
-          "defaults": 0}
+_FLAGS = {"ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC, "noatime": MS_NOATIME,
+          "nodiratime": MS_NODIRATIME, "relatime": MS_RELATIME, "strictatime": MS_STRICTATIME, "sync": MS_SYNCHRONOUS,
+          "dirsync": MS_DIRSYNC, "rw": 0, "defaults": 0}
 
 
-def _flags(options: str) -> tuple[int, str]:
+def split_options(options: str) -> tuple[int, str]:
     """Mount options as people write them: (the flags among them, the rest, which is the file system's)."""
     flags, rest = 0, []
     for word in filter(None, options.split(",")):
@@ -95,28 +145,6 @@ def bind(source: str, target: Path, *, readonly: bool = False) -> None:
     mount(source, target, "", MS_BIND | MS_REC)
     if readonly:
         mount("none", target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
-
-
-def nfs(source: str, target: Path, options: str = "", *, readonly: bool = False) -> None:
-    """Mounts HOST:/PATH without mount.nfs: the kernel does it all, but wants the server's address in `addr` (nfs(5)).
-
-    Without `vers` among the options it is NFS 4.2. Raises OperationFailed.
-    """
-    host = source[: source.index(":/")].strip("[]")
-    try:
-        address = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)[0][4][0]
-    except OSError as error:
-        raise OperationFailed(f"cannot mount {source}: its host is not known: {error.strerror}") from None
-    flags, rest = _flags(options)
-    words = [word for word in rest.split(",") if word]
-    if not any(word.startswith(("vers=", "nfsvers=")) for word in words):
-        words.append("vers=4.2")
-    if not {"nfs", "nfs4"} & known_filesystems():
-        try:
-            modules.need("nfs", Path("/proc/fs/nfsfs"))
-        except OperationFailed as error:
-            raise OperationFailed(f"cannot mount {source}: this kernel has no NFS client ({error.message})") from None
-    mount(source, target, "nfs", flags | MS_NODEV | (MS_RDONLY if readonly else 0), ",".join([*words, f"addr={address}"]))
 
 
 def known_filesystems() -> set[str]:

@@ -1,8 +1,9 @@
 """Attach and mount objects as they are asked for, checked: nested descriptions to plain, complete ones.
 
-    A = {"kind": "local", "path"} | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
+    A = {"kind": "local", "disk": SERIAL or WWID, "partition"} | {"kind": "local", "path"}
+      | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
       | {"kind": "rbd", ...} (attachment.py) | {"kind": "nbd", "host", "port", "export", "readonly"}
-      | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun"}
+      | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun", "user", "secret": NAME}
     M = {"kind": "attach", "attach": A, "fstype", "options", "readonly"} | {"kind": "bind", "source", "readonly"}
       | {"kind": "nfs", "source": "HOST:/PATH", "options", "readonly"} | {"kind": "tmpfs", "size"}
       | {"kind": "overlay", "lower": [M, ...] (the topmost first), "size"} | {"kind": "uri", "uri", ...}
@@ -21,6 +22,7 @@ from typing import Any
 from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.fields import absolute, fail
 from imageapi.spec.names import DIGEST
+from imageapi.spec.options import FILESYSTEMS, parse_options
 from layercake.base.text import whole_number
 
 Spec = dict[str, Any]
@@ -28,9 +30,12 @@ HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.
 SIZE = re.compile(r"[1-9][0-9]{0,15}[kmg]?|[1-9][0-9]?%|100%")
 _ID = re.compile(r"[acm][0-9]{1,12}")
 _IQN = re.compile(r"(iqn|eui|naa)\.[A-Za-z0-9.:-]{1,200}")
+_PRINTABLE = re.compile(r"[!-~]{1,223}")
+SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _EXPORT = re.compile(r"[A-Za-z0-9._/:-]{0,200}")
-_OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+-]{0,500}")
+_OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+@/-]{0,500}")
 _FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
+_EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
 NBD_PORT, ISCSI_PORT = 10809, 3260
 
@@ -69,8 +74,12 @@ def parse_attach(data: object) -> Spec:
         return _id(data)
     kind = data.get("kind")
     if kind == "local":
-        _only(data, "path")
-        return {"kind": kind, "path": absolute(data.get("path"), "attach path")}
+        if "path" in data:
+            _only(data, "path")
+            return {"kind": kind, "path": absolute(data.get("path"), "attach path")}
+        _only(data, "disk", "partition")
+        return {"kind": kind, "disk": _text(data, "disk", _PRINTABLE, "a disk's serial number or WWID"),
+                "partition": _number(data, "partition", 0, 0, 255)}
     if kind == "loopback":
         _only(data, "path", "readonly")
         return {"kind": kind, "path": absolute(data.get("path"), "attach path"), "readonly": bool(data.get("readonly"))}
@@ -86,11 +95,34 @@ def parse_attach(data: object) -> Spec:
         return {"kind": kind, "host": _text(data, "host", HOST, "a host"), "port": _number(data, "port", NBD_PORT, 1, 65535),
                 "export": _text(data, "export", _EXPORT, "the name of an export", ""), "readonly": bool(data.get("readonly"))}
     if kind == "iscsi":
-        _only(data, "portal", "target", "lun")
-        host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
-        return {"kind": kind, "portal": f"{host}:{port}", "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
-                "lun": _number(data, "lun", 0, 0, 16383)}
+        return _parse_iscsi(data)
     raise fail("attach kind", kind, "rbd, nbd, iscsi, local, loopback or http")
+
+
+def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
+    """With a user and the name of its secret, or without both. The secret itself stands in no description."""
+    _only(data, "portal", "target", "lun", "user", "secret")
+    host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
+    found = {"kind": "iscsi", "portal": f"{host}:{port}", "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
+             "lun": _number(data, "lun", 0, 0, 16383)}
+    if data.get("user") is None and data.get("secret") is None:
+        return found
+    return {**found, "user": _text(data, "user", _PRINTABLE, "the target's CHAP user, with the name of its secret beside"),
+            "secret": _text(data, "secret", SECRET, "the name of a file in `images` in the head's directory of secrets")}
+
+
+def secrets_of(container: Mapping[str, Any]) -> set[str]:
+    """The names of the secrets that a container's mounts need, by its description in wire form."""
+    found: set[str] = set()
+    for mount in container.get("mounts") or ():
+        found |= _secrets_in(mount)
+    return found
+
+
+def _secrets_in(mount: Mapping[str, Any]) -> set[str]:
+    attach = mount.get("attach") or {}
+    found = {attach["secret"]} if attach.get("kind") == "iscsi" and "secret" in attach else set()
+    return found.union(*(_secrets_in(inner) for inner in mount.get("lower") or ()))
 
 
 def split_port(text: str, default: int) -> tuple[str, int]:
@@ -110,9 +142,7 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
     kind, readonly = data.get("kind"), bool(data.get("readonly"))
     if kind == "attach":
         _only(data, "attach", "fstype", "options", "readonly")
-        return {"kind": kind, "attach": parse_attach(data.get("attach")), "readonly": readonly,
-                "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
-                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+        return _parse_device(data)
     if kind == "bind":
         _only(data, "source", "readonly")
         return {"kind": kind, "source": absolute(data.get("source"), "mount source"), "readonly": readonly}
@@ -135,6 +165,36 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
     if kind == "uri":
         return parse_mount(resolve_uri(data), depth + 1)
     raise fail("mount kind", kind, "attach, bind, nfs, tmpfs, overlay or uri")
+
+
+def _parse_device(data: Mapping[str, Any]) -> Spec:
+    """A mount of a block device. What others see too, or was there before, is not written to unless the description says so."""
+    attach = parse_attach(data.get("attach"))
+    readonly = data.get("readonly")
+    if readonly is None:
+        readonly = attach.get("kind") in ("iscsi", "local")
+    if not isinstance(readonly, bool):
+        raise fail("object readonly", readonly, "true or false")
+    return {"kind": "attach", "attach": attach, "readonly": readonly,
+            "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
+            "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+
+
+def check_mount(mount: Spec) -> Spec:
+    """A sound mount, if it also reaches no further than it says: what is asked for anew, and what is going to be made. What an
+    earlier version has taken is read all the same, so that one such image ends nothing. Raises InputError."""
+    if mount.get("kind") == "nfs":
+        path = mount["source"].partition(":/")[2] if "]" not in mount["source"] else mount["source"].partition("]:/")[2]
+        if not _EXPORT_PATH.fullmatch(f"/{path}"):
+            raise fail("mount source", mount["source"], "HOST:/PATH of at most 1000 characters, none of them a control or \\")
+        parse_options(mount["options"], "nfs")
+    if mount.get("kind") == "attach":
+        if mount["fstype"] not in FILESYSTEMS:
+            raise fail("object fstype", mount["fstype"], ", ".join(FILESYSTEMS))
+        parse_options(mount["options"], mount["fstype"])
+    for inner in mount.get("lower", ()):
+        check_mount(inner)
+    return mount
 
 
 def resolve_uri(data: Mapping[str, Any]) -> Spec:
@@ -167,6 +227,15 @@ def resolve_uri(data: Mapping[str, Any]) -> Spec:
         source = {"kind": "http", "url": uri, "digest": data.get("digest"), "size": data.get("size")}
         return {"kind": "attach", "attach": source, **more}
     raise fail("mount uri", uri, "file, nfs, nbd, iscsi, http or https, then ://")
+
+
+def shown(mount: Spec) -> str:
+    """What a mount is of, for people: "nfs 10.0.0.1:/home"."""
+    if mount.get("kind") == "attach":
+        attach = mount["attach"]
+        where = next((attach[name] for name in ("path", "disk", "target", "export", "url", "image") if attach.get(name)), "")
+        return f"{attach.get('kind', attach.get('id', ''))} {where}".strip()
+    return f"{mount.get('kind', mount.get('id', ''))} {mount.get('source', '')}".strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import Any
 from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_container
 from imageapi.spec.image import manifest
 from imageapi.spec.names import NAME
+from imageapi.spec.objects import check_mount
 from imageapi.store.content import Attachment, Content, FileContent
 from imageapi.store.manifest import Signer
 from imageapi.store.nodekeys import NodeKeys
@@ -78,7 +79,10 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
         if field not in CONTAINER_FIELDS:
             raise InputError(f"cannot use container field {field!r}: there is no such field",
                              hint=f"known: {', '.join(CONTAINER_FIELDS)}")
-    return parse_container(data)
+    found = parse_container(data)
+    for mount in found.mounts:
+        check_mount(mount.spec)
+    return found
 
 
 def _write(path: Path, data: Any) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 from layercake.kraken.errors import InputError
 
 MAX_SECRET = 4096
+OF_IMAGES = "images"
+"""Below the directory of secrets: those that images name, and that their nodes get. No node gets another."""
+
 _KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

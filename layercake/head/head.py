@@ -116,7 +116,7 @@ class Head:
         images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
         address = addresses(images_url, Tickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, address,
-                             self.authority, self.table, self.boots)
+                             self.authority, self.table, self.boots, self.vault)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -63,6 +63,12 @@ class Kernel:
         return {plain(p.name): _module(p) for p in self.files}
 
     @cached_property
+    def generic(self) -> Mapping[str, str]:
+        """{what is computed: the module that does it on every processor}. Others ask for it by that: ext4 and libcrc32c, and
+        with it xfs, btrfs and rbd, do nothing without a "crc32c"."""
+        return {plain(alias): name for name, found in self.index.items() if name.endswith("_generic") for alias in found.aliases}
+
+    @cached_property
     def builtin(self) -> frozenset[str]:
         """The names of the modules that are in the image itself."""
         listing = self.modules / "modules.builtin"
@@ -241,6 +247,8 @@ def order(kernel: Kernel, wanted: Iterable[str]) -> tuple[str, ...]:
 
     def add(name: str, needed_by: str, optional: bool = False) -> None:
         name = plain(name)
+        if optional and name not in kernel.index and name not in kernel.builtin:
+            name = kernel.generic.get(name, name)
         if name in chosen or name in kernel.builtin or (optional and name not in kernel.index):
             return
         if name not in kernel.index:

@@ -37,7 +37,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
         "virtio_blk", "virtio_scsi", "vmw_pvscsi", "am53c974", "sd_mod", "sr_mod", "ext4", "xfs", "btrfs", "vfat", "isofs",
         "nls_cp437",
         "nls_ascii", "nls_utf8", "dm_mod", "dm_crypt", "raid0", "raid1", "raid10", "raid456", "iscsi_tcp", "qla2xxx", "lpfc",
-        "nfsv4", "nfsv3", "zram",
+        "nfsv4", "nfsv3", "zram", "crc32c_generic", "crc32c_intel",
     ),
     "infiniband": (
         "mlx4_ib", "mlx5_ib", "ib_ipoib", "ib_uverbs", "ib_umad", "rdma_ucm", "ib_srp", "ib_iser", "irdma", "qedr", "hfi1",

@@ -5,6 +5,7 @@ The cluster itself is not needed for any of this: the head answers from what it 
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -154,3 +155,31 @@ def test_settings_that_name_no_cluster_are_refused(world: World, images: dict[st
     path.write_bytes(msgspec.yaml.encode({**data, "images": images}))
     with pytest.raises(InputError, match=reason):
         load(world.directory)
+
+
+async def test_secret_of_a_mount_is_for_nodes_whose_images_name_it_and_from_one_directory(
+    world: World, client: TestClient[Any, Any],
+) -> None:
+    place = world.head.vault.directory / "images"
+    place.mkdir(parents=True)
+    (place / "array-1").write_text("chap-secret-of-array\n")
+    (place / "array-1").chmod(0o600)
+    (place.parent / "bmc").write_text("bmc-password")
+    attach = {"kind": "iscsi", "portal": "10.0.0.1:3260", "target": "iqn.2026-11.org:x", "lun": 1, "user": "node",
+              "secret": "array-1"}
+    mount = {"target": "/data", "kind": "attach", "attach": attach, "fstype": "ext4", "options": "", "readonly": True}
+    headers, others = wants(world, "n0", AS_FILE), wants(world, "n1", AS_FILE)
+    for secret in ("array-1", "bmc", "array-2"):
+        image = WantedImage("disks", AS_FILE, 5000, {"mounts": [{**mount, "attach": {**attach, "secret": secret}}]})
+        world.node("n0").wanted = (image,)
+        answer = await client.get(f"/node/v1/secrets/{secret}", headers=headers)
+        if secret == "array-1":
+            assert (answer.status, await answer.json()) == (200, {"key": base64.b64encode(b"chap-secret-of-array").decode()})
+            document = await (await client.get("/node/v1/desired", headers=headers)).text()
+            assert "chap-secret" not in document and parse_images(json.loads(document)["images"])
+            assert (await client.get("/node/v1/secrets/array-1", headers=others)).status == 403
+        else:
+            assert answer.status >= 400, "a password beside that directory is no node's, and what is not there is told of"
+            assert "secret.unreadable" in world.kinds("n0")
+    told = repr([(e.text, e.data) for e in world.head.store.events])
+    assert "chap-secret" not in told and "bmc-password" not in told

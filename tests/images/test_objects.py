@@ -201,8 +201,6 @@ def test_a_container_holds_its_mounts(tmp_path: Path, image: Path) -> None:
 def test_what_this_kernel_or_node_lacks_is_said(tmp_path: Path) -> None:
     def body(run: Path) -> None:
         objects = table(run)
-        with pytest.raises(LayercakeError, match="iscsiadm is not on this node"):
-            objects.acquire("attach", {"kind": "iscsi", "portal": "127.0.0.1", "target": "iqn.2026-11.org:x"}, "user")
         if not {"nfs", "nfs4"} & known_filesystems():
             with pytest.raises(LayercakeError, match="no NFS client"):
                 objects.acquire("mount", {"kind": "nfs", "source": "127.0.0.1:/x"}, "user")

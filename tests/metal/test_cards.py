@@ -2,9 +2,9 @@
 
 One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out of
 the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys, n5 by
-HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6. n0 has a controller of each kind and IPMI
-over KCS besides, n1 a second card that nothing boots by. n1 and n4 have devices whose drivers the profile does not have, and n2
-gets one while it runs.
+HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6. n0 has a controller of each kind, IPMI over
+KCS, and disks, exports and units that an image mounts; n1 a second card that nothing boots by. n1 and n4 have devices whose drivers
+the profile does not have, and n2 gets one while it runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from headrun import ROOT, HeadRun
 from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
+from tests.metal import storage
+
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 BOOT_S = 600.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 2}}
@@ -38,11 +40,9 @@ def disk(number: int, *device: str) -> tuple[str, ...]:
             *(word.format(disk=f"drive=d{number}") for word in device))
 
 
-STORAGE = (
-    *disk(0, "-device", "ide-hd,bus=ide.0,{disk}"), *disk(1, "-device", "nvme,serial=layercake,{disk}"),
+CONTROLLERS = (
     *disk(2, "-device", "megasas,id=raid", "-device", "scsi-hd,bus=raid.0,{disk}"),
     *disk(3, "-device", "virtio-scsi-pci,id=vs", "-device", "scsi-hd,bus=vs.0,{disk}"),
-    *disk(4, "-device", "qemu-xhci,id=usb", "-device", "usb-storage,bus=usb.0,{disk}"),
     "-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc",
 )
 SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=")
@@ -67,10 +67,11 @@ def monitor(image: Path) -> Path:
 
 
 def machines(image: Path) -> tuple[VmSpec, ...]:
-    """The rack; `image` is that of the stick."""
+    """The rack; `image` is that of the stick, and n0's disks lie beside it."""
     hot = ("-chardev", f"socket,id=hot,path={monitor(image)},server=on,wait=off", "-mon", "chardev=hot,mode=readline")
     return (
-        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=", more=(*stick(image), *STORAGE)),
+        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=",
+               more=(*stick(image), *CONTROLLERS, *storage.disks(image.parent / "disks"))),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e", more=(*SECOND, *CARD_READER)),
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=(*USB, *hot)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", boot="media"),
@@ -100,6 +101,23 @@ class Site:
         assert made.returncode == 0 and self.image.is_file()
         self.rack = Rack(directory / "rack", machines(self.image))
         self.head = HeadRun(self.rack, directory / "head", "server")
+        self.storage = storage.Storage(directory, self.rack.namespace)
+
+    def inventory(self, images: Sequence[str] = ()) -> str:
+        """The rack's, with n0's images."""
+        found = yaml.safe_load(self.rack.inventory())
+        found["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
+        found["nodes"]["n0"]["images"] = list(images)
+        return str(yaml.safe_dump(found))
+
+    def wants(self, *images: str) -> None:
+        """Gives n0 other images at once."""
+        body = {"yaml": self.inventory(images), "file": "rack.yaml", "at_once": True, "take_back": True}
+        self.head.api("POST", "/v1/inventory/apply", body)
+
+    def inside(self, command: str, *, check: bool = True) -> str:
+        """What a shell says in the container of n0's image "storage"."""
+        return self.head.cli("node", "exec", "n0", "--container", "storage", "--", "sh", "-c", command, check=check).stdout
 
     def fetched(self, node: str) -> dict[str, list[str]]:
         """{driver that the node has fetched from the head: the devices that it has bound}."""
@@ -124,12 +142,11 @@ def site() -> Iterator[Site]:
             found.head.init(SETTINGS)
             shutil.copyfile(found.image, found.head.data / "boot-media.img")
             found.head.start()
-            inventory = yaml.safe_load(found.rack.inventory())
-            inventory["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
-            found.head.apply(yaml.safe_dump(inventory))
+            found.head.apply(found.inventory())
             found.head.wait_converged(3 * BOOT_S)  # a boot may fail: it is begun anew then
             yield found
         finally:
+            found.storage.stop()
             found.head.close()
             found.rack.down()
 
@@ -213,3 +230,80 @@ def test_under_secure_boot_all_that_runs_is_signed(site: Site) -> None:
         site.head.wait(f"{node} serves its API", partial(site.serves, node), 180)
         said = site.says(node, "sh", "-c", locked)
         assert "[integrity]" in said and "squashfs" in said
+
+
+@pytest.fixture(scope="module")
+def mounted(site: Site) -> Site:
+    """n0 runs the image "storage", with all that it mounts."""
+    secrets = site.rack.secrets
+    assert secrets is not None
+    place = secrets.password_file.parent / "images"
+    place.mkdir(mode=0o700)
+    (place / "array-1").write_text(storage.SECRET)
+    (place / "array-1").chmod(0o600)
+    site.storage.start()
+    site.head.api("POST", "/v1/images", storage.image("storage", storage.mounts()))
+    wrong = {"target": "/data", "kind": "nfs", "source": f"{storage.HEAD}:/none"}
+    site.head.api("POST", "/v1/images", storage.image("wrong", [wrong]))
+    site.wants("storage")
+    site.head.wait_converged(300, {"n0"})
+    return site
+
+
+def test_an_image_has_exports_units_and_disks(mounted: Site) -> None:
+    site = mounted
+    assert site.inside("cat /nfs4/who /nfs3/who /iscsi/who /ahci/who /nvme/who /usb/who").split() == [
+        "nfs", "nfs", "iscsi", "ahci", "nvme", "usb"]
+    site.inside("echo written > /nfs4/new; echo written > /iscsi/new; cat /iscsi/new")
+    assert (site.storage.nfs.export / "new").read_text() == "written\n"
+    for place in ("nfs3", "ahci", "nvme", "usb"):
+        assert "no" in site.inside(f"echo x > /{place}/new && echo yes || echo no", check=False), "read-only"
+    node = site.says("n0", "cat", "/proc/mounts", "/run/layercake/objects.json")
+    assert "vers=4.2" in node and "vers=3" in node and "norecovery" in node and storage.SECRET not in node
+    assert "iqn.2026-11.local.layercake:n0" in site.storage.target.sessions()
+
+
+def test_a_target_that_comes_back_is_logged_in_to_again(mounted: Site) -> None:
+    site = mounted
+    site.storage.target.stop()
+    site.head.wait("the loss is told", lambda: site.head.history("n0", "image.device-lost"), 120)
+    site.storage.target.start()
+    site.head.wait("its return is told", lambda: site.head.history("n0", "image.device-back"), 120)
+    site.inside("echo again > /iscsi/again; cat /iscsi/again")
+
+
+def test_an_agent_that_is_killed_loses_none_of_it(mounted: Site) -> None:
+    site = mounted
+    adopted = len(site.head.history("n0", "image.adopted"))
+    site.head.cli("node", "exec", "n0", "--", "sh", "-c", "kill -9 $(cat /run/layercake/agent.pid)", check=False)
+    site.head.wait("the next agent takes over", lambda: len(site.head.history("n0", "image.adopted")) > adopted, 120)
+    site.head.wait("it serves", lambda: "iscsi" in site.inside("cat /iscsi/who", check=False), 120)
+
+
+def test_a_server_that_hangs_holds_up_nobody_and_nothing_stays(mounted: Site) -> None:
+    site = mounted
+    site.storage.nfs.hang()
+    try:
+        late = ("node", "exec", "n0", "--container", "storage", "--timeout", "3", "--", "sh", "-c", "echo late > /nfs4/late")
+        assert site.head.cli(*late, check=False).returncode != 0, "who writes there waits"
+        site.wants()
+        site.head.wait_converged(300, {"n0"})
+        mounts = site.says("n0", "cat", "/proc/mounts")
+        assert "/nfs" not in mounts and "/objects/" not in mounts
+        assert site.storage.target.sessions() == "", "it is logged out"
+        assert '"objects": []' in site.says("n0", "cat", "/run/layercake/objects.json")
+    finally:
+        site.storage.nfs.go_on()
+
+
+def test_what_cannot_be_mounted_is_explained(mounted: Site) -> None:
+    site = mounted
+    site.wants("wrong")
+
+    def explained() -> bool:
+        text = site.head.cli("node", "explain", "n0").stdout
+        return f"cannot mount nfs {storage.HEAD}:/none: its server has no such export" in " ".join(text.split())
+
+    site.head.wait("node explain says why", explained, 120)
+    site.wants()
+    site.head.wait_converged(300, {"n0"})

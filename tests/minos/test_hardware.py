@@ -215,3 +215,13 @@ def test_kernel_and_cards_json_agree(general: Kernel) -> None:
     names = kernel.order(general, ("e1000",))
     text = builder.cards(general, names).decode()
     assert '"8086:100e"' in text.partition('"lacking"')[0] and '"8086:10d3":["e1000e"]' in text
+
+
+def test_file_systems_and_clusters_come_with_what_they_compute_by(general: Kernel) -> None:
+    for name in ("ext4", "xfs", "btrfs", "rbd"):
+        found = kernel.order(general, (name,))
+        assert found.index("crc32c_generic") < found.index(name), "without it they cannot be loaded, or mount nothing"
+    server = profiles.modules(general, profiles.KNOWN["server"].modules)
+    wanted = {"nfsv3", "nfsv4", "lockd", "sunrpc", "iscsi_tcp", "libiscsi", "scsi_transport_iscsi", "sd_mod", "crc32c_generic",
+              "ahci", "nvme", "usb_storage"}
+    assert wanted <= set(server)

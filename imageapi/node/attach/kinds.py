@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from imageapi.node.attach import iscsi, loop, rbd
+from imageapi.events import EventSink, unheard
+from imageapi.node.attach import loop, rbd
 from imageapi.node.attach.fetch import Fetch, fetch
 from imageapi.node.attach.rbd import Secret, no_secret
 from imageapi.spec.attachment import parse_rbd
@@ -18,23 +20,28 @@ from imageapi.spec.image import ImageSpec
 from imageapi.spec.objects import Spec
 from layercake.kraken.errors import OperationFailed
 
+if TYPE_CHECKING:
+    from imageapi.node.attach.keeper import Keeper
+
 
 class Attachments:
     """Attaches and detaches. `run` is where fetched files are kept."""
 
-    def __init__(self, run: Path, open_url: Fetch, secret: Secret = no_secret) -> None:
+    def __init__(self, run: Path, open_url: Fetch, secret: Secret = no_secret, event: EventSink = unheard) -> None:
         self.run = run
         self._blobs = run / "objects-blobs"
         self._open_url = open_url
         self._secret = secret
+        self._event = event
+        self._kept: Keeper | None = None
 
     def attach(self, name: str, spec: Spec) -> str:
         """The device's path. Raises LayercakeError."""
         kind = spec["kind"]
         if kind == "local":
-            if not Path(spec["path"]).is_block_device():
-                raise OperationFailed(f"cannot attach {spec['path']}: there is no such block device on this node")
-            return str(spec["path"])
+            from imageapi.node.attach import disks
+
+            return disks.find(spec["disk"], spec["partition"]) if "disk" in spec else disks.device(spec["path"])
         if kind == "loopback":
             return self._loop(name, Path(spec["path"]), readonly=spec["readonly"])
         if kind == "http":
@@ -48,7 +55,25 @@ class Attachments:
             from imageapi.node.attach import nbd  # only on nodes that use it: a node's start has no time for it
 
             return nbd.attach(spec["host"], spec["port"], spec["export"], name=self._tag(name), readonly=spec["readonly"])
-        return iscsi.attach(spec["portal"], spec["target"], spec["lun"])
+        return self._keeper.attach(name, spec)
+
+    @property
+    def _keeper(self) -> Keeper:
+        """Looks after iSCSI sessions."""
+        if self._kept is None:
+            from imageapi.node.attach.keeper import Keeper
+
+            self._kept = Keeper(self._key, self._event)
+        return self._kept
+
+    def resume(self, name: str, spec: Spec) -> None:
+        """An earlier agent has attached this: goes on to look after it."""
+        if spec["kind"] == "iscsi":
+            self._keeper.add(name, spec)
+
+    def _key(self, spec: Spec) -> bytes:
+        """The secret of a target's user, if there is one."""
+        return self._secret(spec["secret"]) if "secret" in spec else b""
 
     def detach(self, name: str, spec: Spec, device: str) -> None:
         """Takes a device away; one that is not there is fine, also if it was only begun (device ""). Raises OperationFailed."""
@@ -66,7 +91,7 @@ class Attachments:
 
             nbd.detach(self._tag(name), device)
         elif kind == "iscsi":
-            iscsi.detach(spec["portal"], spec["target"])
+            self._keeper.detach(name, spec)
 
     def _tag(self, name: str) -> str:
         """Marks a device as this agent's: several agents may run on one machine."""

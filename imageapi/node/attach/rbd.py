@@ -11,17 +11,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import select
-import signal
-import struct
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from imageapi.node import modules
+from imageapi.node import child, modules
 from imageapi.spec.attachment import RbdSource
-from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import OperationFailed, Unreachable
 
 BUS = Path("/sys/bus/rbd")
@@ -36,11 +31,6 @@ MSGR2_PORT = "3300"
 _PROCESS_KEYRING = -2
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _libc = ctypes.CDLL(None, use_errno=True)
-_children: set[int] = set()
-"""Children that are not reaped yet."""
-
-_reaping = threading.Lock()
-
 
 Secret = Callable[[str], bytes]
 """The key that the head hands out under a name. Raises LayercakeError."""
@@ -100,7 +90,7 @@ def _map(source: RbdSource, key: bytes) -> None:
             raise OSError(code, os.strerror(code))
         os.write(os.open(BUS / "add_single_major", os.O_WRONLY | os.O_CLOEXEC), line)
 
-    if code := _in_child(write, MAP_LIMIT):
+    if code := child.calls(write, MAP_LIMIT):
         raise explain(code, source)
 
 
@@ -110,50 +100,8 @@ def _first_block(device: str, source: RbdSource) -> None:
     def read() -> None:
         os.pread(os.open(device, os.O_RDONLY | os.O_CLOEXEC), 4096, 0)
 
-    if code := _in_child(read, READ_LIMIT):
+    if code := child.calls(read, READ_LIMIT):
         raise explain(code, source)
-
-
-def _in_child(work: Callable[[], None], limit: float) -> int:
-    """Does some system calls in a child, which can be killed; returns their error number, 0 if all went well.
-
-    Nothing but system calls: the parent has other threads, whose locks the child would never see released.
-    """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = errno.EIO
-        try:
-            work()
-            code = 0
-        except OSError as error:
-            code = error.errno or errno.EIO
-        finally:
-            os.write(writer, struct.pack("i", code))
-            os._exit(0)
-    os.close(writer)
-    return _result(reader, child, limit)
-
-
-def _result(reader: int, child: int, limit: float) -> int:
-    """The error number that a child reports, ETIMEDOUT if it does not in time. It is killed then; one that hangs in the
-    kernel dies when the kernel lets it, and is reaped by a later call."""
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    try:
-        data = os.read(reader, 4) if poll.poll(int(limit * 1000)) else b""
-    finally:
-        os.close(reader)
-    if len(data) < 4:
-        os.kill(child, signal.SIGKILL)
-    with _reaping:
-        _children.add(child)
-        for attempt in range(10):
-            _children.difference_update([pid for pid in _children if os.waitpid(pid, os.WNOHANG)[0]])
-            if child not in _children:
-                break
-            time.sleep(backoff(attempt + 1, 0.001, 0.512))
-    return int(struct.unpack("i", data)[0]) if len(data) == 4 else errno.ETIMEDOUT
 
 
 def explain(number: int, source: RbdSource) -> OperationFailed | Unreachable:
@@ -184,7 +132,7 @@ def _unmap(number: str, source: RbdSource) -> None:
         os.write(os.open(BUS / "remove_single_major", os.O_WRONLY | os.O_CLOEXEC), number.encode())
 
     for attempt in range(BUSY_TRIES):
-        code = _in_child(remove, UNMAP_LIMIT)
+        code = child.calls(remove, UNMAP_LIMIT)
         if code in (0, errno.ENOENT):
             return
         if code != errno.EBUSY or attempt + 1 == BUSY_TRIES:

@@ -100,7 +100,11 @@ class Bundles:
         """What the container sees from outside; it holds these objects until it is removed."""
         binds = []
         for wanted in instance.spec.container.mounts:
-            name = self._objects.acquire("mount", wanted.spec, instance.id)
+            try:
+                name = self._objects.acquire("mount", wanted.spec, instance.id)
+            except LayercakeError as error:
+                raise type(error)(f"cannot give image {instance.spec.name} its {wanted.target}: {error.message}",
+                                  hint=error.hint) from None
             binds.append(oci.Bind(self._objects.place(name), wanted.target, bool(wanted.spec.get("readonly"))))
         return binds
 

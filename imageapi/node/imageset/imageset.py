@@ -53,7 +53,7 @@ class ImageSet:
                  key: Key = no_key, clock: Callable[[], float] = boottime, changed: Callable[[], None] = _nothing,
                  busy: Callable[[], bool] = lambda: False, overlay_size: str = "50%") -> None:
         self.runtime = runtime
-        self.objects = Objects(run, Attachments(run, open_url, secret), event)
+        self.objects = Objects(run, Attachments(run, open_url, secret, event), event)
         self.containers = Containers(run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects)
         records, layers = Records(run), Layers(run, open_url, secret, key)
         self.table = Table(records, clock)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
-from imageapi.node import mount
+from imageapi.node import mount, nfs
 from imageapi.node.attach.kinds import Attachments
-from imageapi.spec.objects import Spec, parse_attach, parse_mount
+from imageapi.spec.objects import Spec, check_mount, parse_attach, parse_mount, shown
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused
 
@@ -83,7 +83,7 @@ class Objects:
 
         Raises InputError for an unsound description, LayercakeError if it could not be made; then nothing is left of it.
         """
-        spec = parse_attach(data) if kind == "attach" else parse_mount(data)
+        spec = parse_attach(data) if kind == "attach" else check_mount(parse_mount(data))
         with self._lock:
             found = self._get(spec["id"]) if "id" in spec else self._equal(kind, spec)
             if found is None:
@@ -129,7 +129,7 @@ class Objects:
         elif spec["kind"] == "bind":
             mount.bind(spec["source"], target, readonly=spec["readonly"])
         elif spec["kind"] == "nfs":
-            mount.nfs(spec["source"], target, spec["options"], readonly=spec["readonly"])
+            nfs.mount(spec["source"], target, spec["options"], readonly=spec["readonly"])
         else:
             mount.mount("tmpfs", target, "tmpfs", mount.MS_NOSUID | mount.MS_NODEV, f"mode=755,size={spec['size']}")
         return target
@@ -179,11 +179,14 @@ class Objects:
         self.release_all(old.id)
 
     def _unmount(self, old: Object) -> None:
+        """Looks at nothing inside: that may be on a machine that does not answer."""
         top = self.directory / old.id
+        take = mount.unmount_away if old.spec["kind"] in ("nfs", "attach") else mount.unmount
         for target in (top / "root", top / "rw", top):
-            if target.is_dir() and mount.is_mounted(target):
-                if not mount.unmount(target):
-                    self._event(LAZY_UNMOUNT, f"{old.id} was busy; its mount was detached lazily")
+            if mount.is_mounted(target):
+                if not take(target):
+                    self._event(LAZY_UNMOUNT, f"{old.id} ({shown(old.spec)}) was busy, or its server does not answer; it was "
+                                "detached lazily")
                 if mount.is_mounted(target):
                     raise OperationFailed(f"cannot remove mount {old.id}: {target} is still mounted")
         for directory in (top / "root", top / "rw", top):
@@ -201,6 +204,8 @@ class Objects:
                 known = holders | {USER} | self._objects.keys()
                 found.holders = [h for h in found.holders if h in known]
                 if found.state == "ready" and found.holders:
+                    if found.type == "attach":
+                        self._attachments.resume(found.id, found.spec)
                     continue
                 try:
                     self._destroy(found)

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 
 import imageapi.events
 import minos.events
+from imageapi.spec.objects import secrets_of
 from imageapi.store.store import ImageStore
+from layercake.base.secrets import OF_IMAGES, SecretRef, Vault
 from layercake.base.text import parse_json, whole_number
 from layercake.head import events
 from layercake.head.agents.document import Address, desired
@@ -34,7 +36,7 @@ from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
 from layercake.head.state.store import Record, Session, Store, Trust
 from layercake.kraken.converge import Discovered
-from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable, WireError
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 from layercake.moduleapi.web import body_of, known, shown
@@ -58,8 +60,9 @@ class NodeApi:
 
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
-        images: ImageStore, address: Address, authority: Authority, table: Table, boots: BootSets,
+        images: ImageStore, address: Address, authority: Authority, table: Table, boots: BootSets, vault: Vault,
     ) -> None:
+        self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
         self._table = table
@@ -187,14 +190,25 @@ class NodeApi:
         }, headers={"Cache-Control": "no-store"})
 
     async def _secret(self, request: web.Request) -> web.Response:
-        """A key that an image of this node's needs, and no other."""
+        """A key that an image of this node's needs, and no other: of the store's cluster, or of what its containers mount."""
         record, name = self._authenticate(request), request.match_info["name"]
         document = self._document(record)
-        if not any(i.get("attach", {}).get("secret") == name for i in (*document["images"], *document["stage"])):
+        images = (*document["images"], *document["stage"])
+        if any(name in secrets_of(i["container"]) for i in images):
+            return web.json_response({"key": self._of_mount(record, name)}, headers={"Cache-Control": "no-store"})
+        if not any(i.get("attach", {}).get("secret") == name for i in images):
             self._store.event(record, events.SECRET_REFUSED, "asked for a secret that none of its images needs",
                               data={"secret": name[:80]})
             raise Refused("cannot hand out the secret: no image of this node needs it")
         return web.json_response({"key": self._images.secret(name, record.name)}, headers={"Cache-Control": "no-store"})
+
+    def _of_mount(self, record: Record, name: str) -> str:
+        """A secret in the directory of those that nodes get, base64."""
+        try:
+            return base64.b64encode(self._vault.open(SecretRef(file=f"{OF_IMAGES}/{name}")).reveal().encode()).decode()
+        except InputError as error:
+            self._store.event(record, events.SECRET_UNREADABLE, str(error))
+            raise OperationFailed(f"cannot hand out secret {name}: the head cannot read it") from None
 
     async def _agent(self, request: web.Request) -> web.Response:
         """The agent that a node shall have, and no other."""

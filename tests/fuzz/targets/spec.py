@@ -27,12 +27,14 @@ RBD = {"kind": "rbd", "monitors": ["10.0.0.1:6789"], "pool": "p", "image": "i", 
 IMAGE = {"name": "one:1", "digest": "blake2b:" + "0" * 64, "size": 9, "url": "http://h/x", "container": CONTAINER}
 MOUNTS: list[dict[str, Any]] = [
     {"kind": "attach", "attach": {"kind": "loopback", "path": "/x", "readonly": True}, "fstype": "squashfs", "options": ""},
-    {"kind": "bind", "source": "/a"}, {"kind": "nfs", "source": "h:/p"}, {"kind": "tmpfs", "size": "10%"}, {"id": "m3"},
+    {"kind": "bind", "source": "/a"}, {"kind": "nfs", "source": "h:/p", "options": "vers=3,ro"}, {"kind": "tmpfs", "size": "10%"},
+    {"id": "m3"},
     {"kind": "overlay", "lower": [{"id": "m1"}, {"kind": "tmpfs"}], "size": "1g"}, {"kind": "uri", "uri": "nfs://h/p"},
     {"kind": "uri", "uri": "https://h/x?digest=blake2b:" + "0" * 64}, {"kind": "uri", "uri": "iscsi://[::1]:3260/iqn.2000:x/1"}]
 ATTACHES = [{"kind": "local", "path": "/dev/x"}, {"kind": "nbd", "host": "h", "port": 1, "export": ""}, RBD,
             {"kind": "http", "url": "http://h/x", "digest": "blake2b:" + "0" * 64, "size": 1},
-            {"kind": "iscsi", "portal": "h:3260", "target": "iqn.2000:x", "lun": 0}]
+            {"kind": "iscsi", "portal": "h:3260", "target": "iqn.2000:x", "lun": 0, "user": "u", "secret": "s"},
+            {"kind": "local", "disk": "S-1", "partition": 2}]
 
 
 @contextlib.contextmanager
