@@ -153,8 +153,9 @@ class Drivers:
 
     def _listing(self) -> frozenset[str]:
         """The paths of the firmware."""
-        lines = self._run("-d", "", "-lc", str(self._file), "firmware").decode("utf-8", "surrogateescape").splitlines()
-        return frozenset(path for line in lines if FIRMWARE_NAME.fullmatch(path := line.removeprefix("/firmware/")))
+        lines = self._run("-lc", str(self._file), "firmware").decode("utf-8", "surrogateescape").splitlines()
+        paths = (line.partition("/firmware/")[2] for line in lines)  # below squashfs-root, where it would unpack them
+        return frozenset(path for path in paths if FIRMWARE_NAME.fullmatch(path))
 
     def _cat(self, path: str) -> bytes:
         return self._run("-no-wildcards", "-cat", str(self._file), path)
