@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient
 from imageapi.store.manifest import Signer
 from layercake.kraken.wire import bearer
 from minos.build import sets
-from tests.minos.test_drivers import RELEASE, WATCHDOG, made_up, original
+from tests.build.test_single_modules import RELEASE, WATCHDOG, made_up, original
 from tests.support.world import World, node_client
 
 SET = "0.2.0-made-up"

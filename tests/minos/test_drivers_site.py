@@ -21,7 +21,7 @@ from smallimages import build_plain_image, write
 
 from imageapi.store.manifest import Signer
 from minos.build import sets
-from tests.minos.test_drivers import BOCHS, RELEASE, TG3, WATCHDOG, made_up, original
+from tests.build.test_single_modules import BOCHS, RELEASE, TG3, WATCHDOG, made_up, original
 
 SET = "0.2.0-made-up"
 DEVICE = f"/dev/layercake-{secrets.token_hex(4)}"
