@@ -72,7 +72,7 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
     def get_http_boot_uri(self, identity: str) -> str:
         """That URI, "" if none is set."""
         self._get(identity)
-        return str(self._ask(op="state")["uri"])
+        return str(self._ask(op="state").get("uri", ""))
 
 
 def _with_uris(plain: Callable[[str], Any]) -> Callable[[str], Any]:
