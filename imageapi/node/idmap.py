@@ -49,13 +49,13 @@ def namespace(first: int) -> int:
     child = os.fork()
     if child == 0:  # nothing but system calls here: other threads may hold locks
         failed = _libc.unshare(_NEW_USER)
-        os.write(ready[1], b"x" if failed else b"r")
+        os.write(ready[1], bytes((ctypes.get_errno() if failed else 0,)))
         os.close(go[1])
         os.read(go[0], 1)
         os._exit(0)
     try:
-        if os.read(ready[0], 1) != b"r":
-            raise OperationFailed("cannot make a user namespace: the node's kernel refuses it",
+        if failed := os.read(ready[0], 1)[0]:
+            raise OperationFailed(f"cannot make a user namespace: the node's kernel says: {os.strerror(failed)}",
                                   hint="see user.max_user_namespaces in sysctl")
         for name in ("uid_map", "gid_map"):
             Path(f"/proc/{child}/{name}").write_text(f"0 {first} {SIZE}\n")

@@ -160,8 +160,8 @@ def cards(site: Site, node: str) -> dict[str, str]:
 def test_each_card_boots_by_its_own_driver(site: Site) -> None:
     for spec in site.rack.nodes:
         assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
-        programs = [e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent")]
-        assert programs == PROGRAMS.get(spec.name, [])
+        programs = dict.fromkeys(e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent"))
+        assert list(programs) == PROGRAMS.get(spec.name, []), "firmware that is slow may ask again for one"
 
 
 def seconds(site: Site, node: str) -> dict[str, float]:
