@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
@@ -12,9 +13,8 @@ from pxe import dhcp_packet as dhcp
 from pxe import events
 from pxe.dhcp_decision import Decision, Outcome, Way
 from pxe.dhcp_frame import build_frame
-from pxe.notes import Note, Recorder
+from pxe.notes import Recorder
 from pxe.settings import Settings, packed
-from pxe.windows import Step
 
 _RECEIVE_BYTES = 4097  # one more than the codec takes, so that a longer packet is seen to be too long
 _CHADDR = slice(28, 34)
@@ -33,7 +33,8 @@ class DhcpServer:
         self._recorder = recorder
         self._address = packed(settings.address)
         self._server = DatagramServer(lambda data, source: self._handle(data), size=_RECEIVE_BYTES,
-                                      failed=lambda error: self._failed("receive", error))
+                                      failed=lambda error: recorder.failed(
+                                          "receive", "DHCP", settings.interface, error))
         self._raw: socket.socket | None = None
         self._mac = bytes(6)
 
@@ -72,16 +73,8 @@ class DhcpServer:
             counters["dhcp.malformed"] += 1
             return
         counters[f"dhcp.{decision.outcome.value}"] += 1
-        sent = True
-        if decision.reply is not None:
-            try:
-                self._send(decision, decision.reply)
-            except OSError as error:
-                self._failed("send", error)
-                sent = False
-        for note in decision.notes:
-            if sent or note.step is not Step.OFFER:
-                self._recorder.note(note)
+        send = None if decision.reply is None else partial(self._send, decision, decision.reply)
+        self._recorder.answered(decision.notes, send, "DHCP", self._settings.interface)
 
     def _send(self, decision: Decision, reply: dhcp.DhcpPacket) -> None:
         port = self._settings.dhcp_port
@@ -92,9 +85,3 @@ class DhcpServer:
             target = (socket.inet_ntoa(decision.address), port if decision.way is Way.RELAY else port + 1)
             source = (socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, self._address, bytes(4)))
             self._server.socket.sendmsg([payload], [source], 0, target)
-
-    def _failed(self, what: str, error: OSError) -> None:
-        self._recorder.counters[f"dhcp.{what}-failed"] += 1
-        text = f"cannot {what} DHCP on {self._settings.interface}: {error.strerror}"
-        kind = events.DHCP_SEND_FAILED if what == "send" else events.DHCP_RECEIVE_FAILED
-        self._recorder.note(Note("", kind, text, about=error.errno, every=60.0))

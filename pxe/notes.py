@@ -7,13 +7,14 @@ decides which of them become events. Its tables are bounded: a flood of made-up 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from layercake.base.tally import Tally
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi.service import Link
+from pxe import events
 from pxe.windows import Step, Windows
 
 _STRANGERS = 50
@@ -84,6 +85,26 @@ class Recorder:
         if note.step is not None:
             self._windows.record(note.node, note.step, now, note.data)
         self._link.event(note.node, note.kind, note.text, severity=note.severity, data=note.data)
+
+    def answered(self, notes: Iterable[Note], send: Callable[[], object] | None, protocol: str, interface: str) -> None:
+        """Sends an answer, if there is one, and notes what was decided; an offer that could not be sent was none."""
+        sent = True
+        if send is not None:
+            try:
+                send()
+            except OSError as error:
+                self.failed("send", protocol, interface, error)
+                sent = False
+        for note in notes:
+            if sent or note.step is not Step.OFFER:
+                self.note(note)
+
+    def failed(self, what: str, protocol: str, interface: str, error: OSError) -> None:
+        """A socket could not "send" or "receive"."""
+        self.counters[f"{protocol.lower()}.{what}-failed"] += 1
+        kind = events.DHCP_SEND_FAILED if what == "send" else events.DHCP_RECEIVE_FAILED
+        text = f"cannot {what} {protocol} on {interface}: {error.strerror}"
+        self.note(Note("", kind, text, about=(protocol, error.errno), every=60.0))
 
     def passes_over(self, kind: EventKind, about: Hashable, text: str) -> bool:
         """Whether one more of strangers is only counted; it is, then."""

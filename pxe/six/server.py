@@ -6,17 +6,17 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
-from pxe import events
 from pxe.nodes import Nodes
-from pxe.notes import Note, Recorder
+from pxe.notes import Recorder
 from pxe.settings import Settings
 from pxe.six import packet as dhcp
 from pxe.six.decision import Network, decide
-from pxe.windows import Step, Windows
+from pxe.windows import Windows
 
 PORT = 547
 _ALL_SERVERS = "ff02::1:2"
@@ -47,7 +47,8 @@ class Dhcp6Server:
         self._recorder = recorder
         self._clock = clock
         self._duid, self._address, self._looked = b"", "", float("-inf")
-        self._server = DatagramServer(self._handle, failed=lambda error: self._failed("receive", error))
+        self._server = DatagramServer(self._handle, failed=lambda error: recorder.failed(
+            "receive", "DHCPv6", settings.interface, error))
 
     def open(self) -> None:
         """Starts to answer. Raises OperationFailed."""
@@ -72,7 +73,7 @@ class Dhcp6Server:
 
     def _handle(self, data: bytes, source: tuple[str, int, int, int]) -> None:
         counters = self._recorder.counters
-        counters["dhcp6.received"] += 1
+        counters["dhcpv6.received"] += 1
         now = self._clock()
         if now >= self._looked + _LOOK_EVERY_S:
             self._address, self._looked = own_address(self._settings.interface, self._prefix), now
@@ -80,22 +81,9 @@ class Dhcp6Server:
         try:
             decision = decide(dhcp.parse(data), source[0], self._nodes, self._windows, net, now)
         except dhcp.Dhcp6Error:
-            counters["dhcp6.malformed"] += 1
+            counters["dhcpv6.malformed"] += 1
             return
-        counters[f"dhcp6.{decision.outcome.value}"] += 1
-        sent = True
-        if decision.reply and self._server.socket is not None:
-            try:
-                self._server.socket.sendto(decision.reply, source)
-            except OSError as error:
-                self._failed("send", error)
-                sent = False
-        for note in decision.notes:
-            if sent or note.step is not Step.OFFER:
-                self._recorder.note(note)
-
-    def _failed(self, what: str, error: OSError) -> None:
-        self._recorder.counters[f"dhcp6.{what}-failed"] += 1
-        kind = events.DHCP_SEND_FAILED if what == "send" else events.DHCP_RECEIVE_FAILED
-        text = f"cannot {what} DHCPv6 on {self._settings.interface}: {error.strerror}"
-        self._recorder.note(Note("", kind, text, about=("6", error.errno), every=60.0))
+        counters[f"dhcpv6.{decision.outcome.value}"] += 1
+        udp = self._server.socket
+        send = partial(udp.sendto, decision.reply, source) if decision.reply and udp is not None else None
+        self._recorder.answered(decision.notes, send, "DHCPv6", self._settings.interface)

@@ -6,10 +6,12 @@ import hashlib
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from imageapi.node import modules
 from imageapi.node.attach import iscsi, iscsi_kernel
 from imageapi.node.attach.iscsi_login import RECEIVE, Account, Login, Session, binary, parse_text, response, text
 from imageapi.node.attach.keeper import Keeper
@@ -154,10 +156,12 @@ def test_chap_takes_hex_and_base64_and_sha256() -> None:
     assert response(challenge, ACCOUNT) == hashlib.sha256(b"\7" + SECRET.encode() + b"\1\2").digest()
 
 
-def test_without_a_kernel_that_has_it_that_is_said() -> None:
-    if iscsi_kernel.TRANSPORT.exists():
-        pytest.skip("this kernel has an initiator: tests/metal is about that")
-    with pytest.raises(LayercakeError, match="cannot load kernel modules iscsi_tcp"):
+def test_without_a_kernel_that_has_it_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the kernel here has: modprobe is asked for a module that none has."""
+    monkeypatch.setitem(modules.GROUPS, "iscsi", ("no_such_initiator",))
+    monkeypatch.setattr(iscsi_kernel, "TRANSPORT", tmp_path / "tcp")
+    monkeypatch.setattr(iscsi, "SESSIONS", tmp_path / "sessions")
+    with pytest.raises(LayercakeError, match="cannot load kernel modules no_such_initiator"):
         iscsi.attach(parse_attach(UNIT), lambda spec: b"")
     iscsi.detach(parse_attach(UNIT))
     assert iscsi.sessions() == [] and isinstance(Session({}, 0), Session)

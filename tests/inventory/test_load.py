@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,14 @@ nodes:
     assert [n.parts.get("powerman") for n in load(text).nodes.values()] == [None, None, None]
 
 
+def the_mistake(text: str, **known: Any) -> tuple[int, str, str]:
+    """(line, message, hint) of the one mistake in it."""
+    with pytest.raises(InventoryErrors) as caught:
+        load_with(text, "rack.yaml", parts=standard().parts, **known)
+    (found,) = {(p.line, p.message, p.hint) for p in caught.value.problems}
+    return found
+
+
 def test_a_node_that_no_boot_set_is_for_is_a_mistake_where_it_stands() -> None:
     text = """
 defaults: {firmware: uefi}
@@ -166,10 +175,7 @@ nodes:
     mac: "52:54:00:00:01:00+"
     ip: 10.0.1.0+
 """
-    with pytest.raises(InventoryErrors) as caught:
-        load_with(text, "rack.yaml", parts=standard().parts, known_arches=["x86_64"])
-    (problem,) = {(p.line, p.message) for p in caught.value.problems}
-    assert problem == (6, "node c[0-7]: no boot set is for aarch64")
+    assert the_mistake(text, known_arches=["x86_64"])[:2] == (6, "node c[0-7]: no boot set is for aarch64")
     assert len(load_with(text, parts=standard().parts, known_arches=["x86_64", "aarch64"]).nodes) == 9
     assert len(load(text).nodes) == 9
 
@@ -183,9 +189,6 @@ nodes:
     mac: "52:54:00:00:01:00+"
     ip: 10.0.1.0+
 """
-    with pytest.raises(InventoryErrors) as caught:
-        load_with(text, "rack.yaml", parts=standard().parts, known_profiles=["gpu", "server"])
-    (problem,) = {(p.line, p.message, p.hint) for p in caught.value.problems}
-    assert problem == (5, "node g[0-1]: no boot set is of profile gpus",
-                       "`layercake profile build gpus` makes one; did you mean gpu?")
+    assert the_mistake(text, known_profiles=["gpu", "server"]) == (
+        5, "node g[0-1]: no boot set is of profile gpus", "`layercake profile build gpus` makes one; did you mean gpu?")
     assert len(load_with(text, parts=standard().parts, known_profiles=["gpus"]).nodes) == len(load(text).nodes) == 3
