@@ -32,7 +32,8 @@ class Bounds:
 
 
 NICE = "10"
-"""The head goes first. With 19 this work would stand still for minutes beside a program that takes all there is."""
+"""The head goes first. With 19 this work would stand still for minutes beside a program that takes all there is. It counts within a
+session only (sched(7), autogroup): so the process is of the head's own."""
 
 
 class Aside:
@@ -65,7 +66,7 @@ class Aside:
         process = await asyncio.create_subprocess_exec(
             "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", "nice", "-n", NICE,
             sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            start_new_session=True, env={k: os.environ[k] for k in _KEPT if k in os.environ})
+            process_group=0, env={k: os.environ[k] for k in _KEPT if k in os.environ})
         try:
             async with asyncio.timeout(self._bounds.seconds):
                 out = await self._talk(process, data)

@@ -41,14 +41,15 @@ def shown(request: web.Request) -> dict[str, float]:
 
 async def body_of(request: web.Request, most: int) -> bytes:
     """A request's body of at most so many bytes. Raises InputError, also for one that does not come to its end in time."""
-    data = b""
+    guest, data = guest_of(request.transport), b""
+    if guest is not None:
+        await guest.pay()
     try:
         async with asyncio.timeout(BODY_S):
             while not request.content.at_eof() and len(data) <= most:
                 data += await request.content.read(most + 1 - len(data))
     except TimeoutError:
         raise InputError(f"cannot take the request: its body did not arrive in {BODY_S:.0f} s") from None
-    guest = guest_of(request.transport)
     if guest is not None:
         guest.took(len(data))
     if len(data) > most:
@@ -72,6 +73,7 @@ async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
             response.force_close()
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
             guest.took(len(response.body))
+        await guest.pay()
         return response
 
 

@@ -148,6 +148,16 @@ async def test_one_that_is_known_has_so_many_connections_and_asks_so_fast() -> N
         assert asyncio.get_running_loop().time() - since > 0.7, "60 requests at 20 a second, of which 34 were left at once"
 
 
+async def test_who_asks_too_much_by_ever_new_connections_waits_as_on_one() -> None:
+    async with served(Limits(asks_per_s=20.0, burst=1000.0)) as port:
+        since = asyncio.get_running_loop().time()
+        for _ in range(60):
+            link = knock(port, data=ME % b"n0")
+            assert b"you are n0" in await said(link)
+            link.close()
+        assert asyncio.get_running_loop().time() - since > 0.7, "60 requests at 20 a second, of which 40 were left at once"
+
+
 async def test_who_has_left_holds_no_place_when_its_request_comes_to_something() -> None:
     async def late(request: web.Request) -> web.Response:
         assert request.transport is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +93,14 @@ def test_nothing_is_attached_where_there_is_no_driver() -> None:
     assert not verity.corrupted("layercake-none")
     verity.detach("layercake-none")
     rbd.detach(parse_rbd(ATTACH))
+
+
+@pytest.mark.root
+def test_a_device_file_without_a_driver_behind_it_is_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "control"
+    os.mknod(file, 0o600 | stat.S_IFCHR, os.makedev(10, 254))  # a number of miscellaneous devices that nothing has
+    with pytest.raises(OSError, match="No such device"):
+        file.read_bytes()
+    monkeypatch.setattr(verity, "CONTROL", file)
+    assert not verity.corrupted("layercake-none")
+    verity.detach("layercake-none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sysconfig
 import venv
@@ -20,7 +21,9 @@ MOST_LINES = 40
 
 def run(command: Sequence[str], cwd: Path) -> str:
     """What a program said. Raises AssertionError with that if it failed."""
-    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # meant for this run, not for one in it
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120,
+                          env=outside)
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -31,6 +31,8 @@ _SIZE = 4096
 _CREATE, _REMOVE, _SUSPEND, _STATUS, _LOAD, _TABLE_STATUS = 3, 4, 6, 7, 9, 12
 _READONLY, _ACTIVE = 1, 1 << 5
 BUSY_TRIES, BUSY_PAUSE = 40, 0.05
+_ABSENT = (errno.ENXIO, errno.ENODEV, errno.ENOENT)
+"""There is no such view; or the kernel has no device-mapper, with its device file there (udev makes it beforehand) or not."""
 
 
 def table(device: str, verity: Verity) -> str:
@@ -123,21 +125,19 @@ def _find(name: str) -> Answer | None:
     try:
         return _call(_STATUS, encode(name))
     except OSError as error:
-        if error.errno == errno.ENXIO:
+        if error.errno in _ABSENT:
             return None
         raise
 
 
 def detach(name: str) -> None:
     """Takes a view away; one that is not there is fine. Raises OperationFailed while something still uses it."""
-    if not CONTROL.exists():
-        return
     for attempt in range(BUSY_TRIES):
         try:
             _call(_REMOVE, encode(name))
             return
         except OSError as error:
-            if error.errno == errno.ENXIO:
+            if error.errno in _ABSENT:
                 return
             if error.errno != errno.EBUSY or attempt + 1 == BUSY_TRIES:
                 raise OperationFailed(f"cannot take verity device {name} away: {error.strerror}") from None
@@ -146,8 +146,6 @@ def detach(name: str) -> None:
 
 def corrupted(name: str) -> bool:
     """Whether the kernel has met a block that does not fit the tree; False also if there is no such device."""
-    if not CONTROL.exists():
-        return False
     try:
         answer = _call(_TABLE_STATUS, encode(name))
     except OSError:
