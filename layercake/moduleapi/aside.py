@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from layercake.kraken.errors import OperationFailed, Refused
 
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
-REST_S = 0.5
-"""Seconds between the end of one process and the start of the next: to start one is work for the head, too."""
+RESTS, LONGEST_REST_S = 2.0, 10.0
+"""After each piece of work the next waits this many times as long as the last has taken, at most so many seconds: what goes before
+and after the process is work for the head, and of that it does other things first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,21 @@ class Aside:
         if self._there > self._bounds.waiting:
             raise Refused(f"cannot {self._what}: {self._there} others are at it", hint="try again in a moment")
         self._there += 1
+        now = asyncio.get_running_loop().time
         try:
             async with self._turn:
-                yield
+                await asyncio.sleep(self._rested - now())
+                began = now()
+                try:
+                    yield
+                finally:
+                    self._rested = now() + min(RESTS * (now() - began), LONGEST_REST_S)
         finally:
             self._there -= 1
 
     async def run(self, module: str, *arguments: str, data: bytes = b"") -> bytes:
         """What `python -m MODULE ARGUMENTS` prints, given `data`. Raises OperationFailed for one that ends badly or takes too much.
         Within a turn."""
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._rested - loop.time())
         process = await asyncio.create_subprocess_exec(
             "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", "nice", "-n", NICE,
             sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -75,7 +80,6 @@ class Aside:
             raise OperationFailed(f"cannot {self._what}: it took longer than {self._bounds.seconds:.0f} s") from None
         finally:
             await _end(process)
-            self._rested = loop.time() + REST_S
         if not out:
             raise OperationFailed(f"cannot {self._what}: the process for it ended with status {status}",
                                   hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log")

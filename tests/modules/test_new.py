@@ -21,7 +21,7 @@ MOST_LINES = 40
 
 def run(command: Sequence[str], cwd: Path) -> str:
     """What a program said. Raises AssertionError with that if it failed."""
-    outside = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # meant for this run, not for one in it
+    outside = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # that is for this run
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120,
                           env=outside)
     assert done.returncode == 0, done.stdout
