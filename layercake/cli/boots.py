@@ -130,7 +130,7 @@ def list_profiles(app: App) -> Answer:
 @data_option
 @click.argument("name", metavar="PROFILE")
 @click.option("--arch", "architecture", type=click.Choice(["aarch64", "x86_64"]),
-              help="The machines that it is for, if not those of the head's own architecture. A profile that was built keeps its own.")
+              help="The machines that it is for, if not those of the head's architecture; a profile that was built keeps its own.")
 @click.option("--kernel", metavar="PACKAGE|FILE", help="The Debian package of the kernel, or the path of one.")
 @click.option("--kernel-modules", metavar="DIR", help="lib/modules/RELEASE, where --kernel is a path.")
 @click.option("--modules", callback=_words, metavar="NAME,..",

@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--python", type=Path, default=python.own())
     given = parser.parse_args(arguments)
     try:
-        profile = profiles.of(given.profile, None, architecture=given.arch, kernel=given.kernel, kernel_modules=given.kernel_modules, modules=given.modules,
-                              firmware=given.firmware)
+        profile = profiles.of(given.profile, None, architecture=given.arch, kernel=given.kernel,
+                              kernel_modules=given.kernel_modules, modules=given.modules, firmware=given.firmware)
         options = BuildOptions(given.out, given.cache, given.ca, profile, given.compression, given.python)
         result = build(options, say=lambda text: print(text, file=sys.stderr))  # noqa: T201 (this is a command)
     except LayercakeError as error:

@@ -146,7 +146,8 @@ def collect(options: BuildOptions, found: kernel.Kernel, closure: python.Closure
     have: set[str] = set()
     parts = {"base": _base(userland)}
     plain = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}
-    parts["python"] = _binaries(userland, {f"usr/bin/{interpreter}": userland.program(interpreter, interpreter).resolve(), **plain}, have)
+    binary = userland.program(interpreter, interpreter).resolve()
+    parts["python"] = _binaries(userland, {f"usr/bin/{interpreter}": binary, **plain}, have)
     parts["stdlib"] = {f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(python.archive(options.python, closure.stdlib))}
     tls = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}
     parts["tls"] = _binaries(userland, tls, have)

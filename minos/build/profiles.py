@@ -66,9 +66,9 @@ def _package(architecture: str, flavour: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A recipe, for machines of one `architecture`, as `uname -m` calls it. `kernel` is a Debian package, or the path of an image whose modules are in the directory `kernel_modules`.
-    `modules` are names of SETS and of modules. `firmware` are Debian packages, and directories laid out as /lib/firmware: what the
-    modules may ask for is taken out of them."""
+    """A recipe, for machines of one `architecture`, as `uname -m` calls it. `kernel` is a Debian package, or the path of an image
+    whose modules are in the directory `kernel_modules`. `modules` are names of SETS and of modules. `firmware` are Debian packages,
+    and directories laid out as /lib/firmware: what the modules may ask for is taken out of them."""
 
     name: str
     kernel: str = _package(platform.machine())

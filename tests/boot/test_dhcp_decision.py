@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
 from pxe import dhcp_packet as dhcp
-from pxe.dhcp_decision import Client, Decision, Network, Outcome, Way, client_of, decide
+from pxe.dhcp_decision import Decision, Network, Outcome, Way, decide
 from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.machine import Client, client_of
 from pxe.nodes import Nodes, from_record
 from pxe.state import BootState
 from pxe.windows import Step, Windows

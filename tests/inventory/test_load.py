@@ -189,6 +189,6 @@ nodes:
     mac: "52:54:00:00:01:00+"
     ip: 10.0.1.0+
 """
-    assert the_mistake(text, known_profiles=["gpu", "server"]) == (
+    assert the_mistake(text, known_profiles={"gpu": "x86_64", "server": "x86_64"}) == (
         5, "node g[0-1]: no boot set is of profile gpus", "`layercake profile build gpus` makes one; did you mean gpu?")
-    assert len(load_with(text, parts=standard().parts, known_profiles=["gpus"]).nodes) == len(load(text).nodes) == 3
+    assert len(load_with(text, parts=standard().parts, known_profiles={"gpus": "x86_64"}).nodes) == len(load(text).nodes) == 3

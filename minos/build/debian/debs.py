@@ -113,7 +113,8 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: tuple[str
 
 def _unpack(archive: Path, tree: Path) -> None:
     """Adds the files of a package; links that stand for directories stay. (`dpkg-deb -x` would put directories in their place.)"""
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as packed:
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as packed:
         done = subprocess.run(["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(tree)], stdin=packed.stdout,
                               capture_output=True, text=True, check=False)
     if packed.returncode or done.returncode:
