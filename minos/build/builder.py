@@ -114,6 +114,8 @@ def _base(userland: Userland) -> dict[str, cpio.Entry]:
     entries["usr/sbin"] = cpio.symlink("bin")
     entries["dev/console"] = cpio.character_device(5, 1)
     entries["dev/null"] = cpio.character_device(1, 3, 0o666)
+    # Where neither processor nor firmware gives random numbers, Python begins by what this has.
+    entries["dev/urandom"] = cpio.character_device(1, 9, 0o666)
     entries["usr/bin/busybox"] = _file(userland.program("busybox", "busybox-static"), 0o755)
     entries |= {f"usr/bin/{applet}": cpio.symlink("busybox") for applet in APPLETS}
     entries["etc/passwd"] = cpio.regular(b"root:x:0:0:root:/root:/bin/sh\n")
