@@ -1,10 +1,11 @@
 """Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
 
-One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out of
-the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys, n5 by
-HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6, n8 is an arm64 machine, by HTTP Boot. n0 has a controller of each kind, IPMI over
-KCS, and disks, exports and units that an image mounts; n1 a second card that nothing boots by. n1 and n4 have devices whose drivers
-the profile does not have, and n2 gets one while it runs. n8 is switched on when the others have joined.
+One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out
+of the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys,
+n5 by HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6, n8 is an arm64 machine, by HTTP
+Boot. n0 has a controller of each kind, IPMI over KCS, and disks, exports and units that an image mounts; n1 a second card that
+nothing boots by. n1 and n4 have devices whose drivers the profile does not have, and n2 gets one while it runs. n8 is switched
+on when the others have joined.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None
     assert head.boots.of(Boots(), "", "aarch64") == "", "the default is for others"
     head.boots.load({})
     assert head.boots.default != "arm", "the newest, but not for machines as this one"
-    with pytest.raises(Refused, match="cannot boot n0, n1, .* with arm: the boot set is for aarch64"):
+    with pytest.raises(Refused, match=r"cannot boot n0, n1, .* with arm: the boot set is for aarch64"):
         await boots.choose("arm", "ann")
     with pytest.raises(Refused, match=r"cannot roll n0, n1 with arm: .* by the inventory these are not"):
         await begin(site, "n[0-1]", "arm")
