@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,12 +126,12 @@ def of(name: str, known: Profile | None, **changes: Any) -> Profile:
     return replace(found, **{k: v for k, v in changes.items() if v is not None}).check()
 
 
-def fetch(profile: Profile, cache: Path) -> Kernel:
-    """The kernel of a profile. Raises InputError, OperationFailed."""
+def fetch(profile: Profile, cache: Path, apt: Sequence[str] | None = None) -> Kernel:
+    """The kernel of a profile. `apt` are options that are known already (debs.options). Raises InputError, OperationFailed."""
     architecture = profile.architecture
     if profile.kernel_modules:
         return kernel.of_files(Path(profile.kernel), Path(profile.kernel_modules), architecture)
-    apt = debs.options(architecture, cache)
+    apt = debs.options(architecture, cache) if apt is None else apt
     return kernel.unpack(kernel.fetch(profile.kernel, debs.place(architecture, cache), apt), architecture)
 
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from layercake.kraken.errors import InputError, OperationFailed
@@ -86,7 +86,7 @@ def options(architecture: str, cache: Path, say: Callable[[str], None] = lambda 
     return found
 
 
-def root(packages: Iterable[str], architecture: str, cache: Path, apt: tuple[str, ...]) -> Path:
+def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[str]) -> Path:
     """A tree with the files of these packages and all that they depend on, unpacked once. Raises InputError, OperationFailed."""
     wanted = sorted(packages)
     text = kernel.run("apt-get", *apt, "-s", "install", *wanted)

@@ -5,7 +5,7 @@ They are the distribution's shim and GRUB, as signed as the kernel beside them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed
@@ -23,7 +23,7 @@ PROGRAMS: Mapping[str, Mapping[str, tuple[str, str]]] = {"aarch64": {
 NAMES = tuple(sorted(name for programs in PROGRAMS.values() for name in programs))
 
 
-def fetch(architecture: str, cache: Path, apt: tuple[str, ...]) -> dict[str, Path]:
+def fetch(architecture: str, cache: Path, apt: Sequence[str]) -> dict[str, Path]:
     """{name in the boot set: file}; none where the head has them itself. Raises InputError, OperationFailed."""
     found = {}
     for name, (package, path) in PROGRAMS.get(architecture, {}).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -80,12 +80,12 @@ class Foreign:
         return replace(module, file=file)
 
 
-def of(architecture: str, interpreter: Path, cache: Path, say: Callable[[str], None] = lambda text: None) -> Userland:
-    """The programs of minOS for an architecture; its Python is of the version of `interpreter`. Raises InputError,
-    OperationFailed."""
+def of(architecture: str, interpreter: Path, cache: Path, apt: Sequence[str],
+       say: Callable[[str], None] = lambda text: None) -> Userland:
+    """The programs of minOS for an architecture; its Python is of the version of `interpreter`. `apt` are the options for packages
+    of it (debs.options). Raises InputError, OperationFailed."""
     if architecture == platform.machine():
         return Own(interpreter)
-    apt = debs.options(architecture, cache, say)
     packages = (f"python{python.version(interpreter)}", "busybox-static", "crun")
     say(f"{', '.join(packages)} for {debs.name(architecture)}")
     return Foreign(debs.root(packages, architecture, cache, apt), architecture)
