@@ -12,7 +12,7 @@ import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, build, profiles, python, sets
-from minos.build.builder import LIMIT, BuildResult
+from minos.build.builder import ENTRIES, LIMIT, ROOT, BuildResult
 from minos.build.debian import debs, elf
 from minos.build.kernel import MACHINES
 from minos.build.profiles import KNOWN
@@ -73,7 +73,9 @@ def test_every_library_is_there(unpacked: Path) -> None:
 
 def test_its_python_has_what_this_one_imports(unpacked: Path) -> None:
     (stdlib,) = (unpacked / "usr/lib").glob("python3*.zip")
-    assert "asyncio/base_events.pyc" in zipfile.ZipFile(stdlib).namelist()
+    mine = python.closure(python.own(), ROOT, ENTRIES)
+    assert len(zipfile.ZipFile(stdlib).namelist()) == len(mine.stdlib)
+    assert len(list((unpacked / "usr/lib").glob("python3*/lib-dynload/*.so"))) == len(mine.extensions)
     assert not list(unpacked.rglob("*x86_64*"))
 
 

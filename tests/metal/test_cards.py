@@ -306,6 +306,7 @@ def test_an_arm64_machine_joins_with_a_minos_of_its_own(site: Site) -> None:
     assert cards(site, "n8")[site.rack.nodes[8].mac] == DRIVERS["n8"]
     programs = dict.fromkeys(e["data"]["file"] for e in site.head.history("n8", "boot.nbp-sent"))
     assert list(programs) == PROGRAMS["n8"]
+    site.head.wait("n8 serves its API", partial(site.serves, "n8"), 180)
     assert site.says("n8", "uname", "-m").strip() == "aarch64" and site.says("n0", "uname", "-m").strip() == "x86_64"
     newest, older = site.head.api("GET", "/v1/boot")["sets"]
     assert (newest["architecture"], newest["boot"], newest["run"], newest["default"]) == ("aarch64", ["n8"], ["n8"], False)
