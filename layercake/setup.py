@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -102,8 +103,9 @@ def _as_it_is(data_dir: Path, given: Given, options: Mapping[str, Any]) -> Setti
 
 def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print, *, profile: str = "",
                **changes: Any) -> BootSet:
-    """Builds a boot set by a profile, "" for that of the newest set, with this head's certificate authority in it. `changes` are
-    fields of Profile, None for what stays as it was when the profile was last built. Raises LayercakeError."""
+    """Builds a boot set by a profile, "" for that of the newest set for machines as this one, with this head's certificate
+    authority in it. `changes` are fields of Profile, None for what stays as it was when the profile was last built. Raises
+    LayercakeError."""
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
     signer, before = Signer(data_dir / "images" / "signing.key"), list[profiles.Profile]()
@@ -112,7 +114,7 @@ def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], 
             echo(f"the recipe of boot set {found.name} is not used: {why}")
         elif found.profile is not None:
             before.append(found.profile)
-    name = profile or (before[0].name if before else profiles.GENERAL)
+    name = profile or next((p.name for p in before if p.architecture == platform.machine()), profiles.GENERAL)
     wanted = profiles.of(name, next((p for p in before if p.name == name), None), **changes)
     echo(f"building minOS by profile {name}")
     options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", wanted)

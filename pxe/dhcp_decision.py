@@ -15,15 +15,16 @@ from layercake.kraken.events import Severity
 from pxe import dhcp_packet as dhcp
 from pxe import events
 from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.machine import ARM_CLIENTS, HTTP, HTTP_CLIENTS, Client, architecture, client_of, wrong
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.paths import arm64
 from pxe.paths.grub import SHIM
 from pxe.paths.image import SUFFIX as IMAGE
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.settings import Settings, packed
 from pxe.windows import Step, Windows
 
-_PXE, _HTTP = b"PXEClient", b"HTTPClient"
 NO_SHIM = "it boots with Secure Boot, but shim and GRUB are not there"
 INSTALL_SHIM = "install shim-signed and grub-efi-amd64-signed, and restart the head"
 # iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option 175, suboption 176 (no-pxedhcp).
@@ -31,17 +32,6 @@ _NO_PXEDHCP = b"\xb0\x01\x01"
 _STEP_EVERY_S = 1.0
 _IGNORED_EVERY_S = 10.0
 _STRANGER_EVERY_S = 60.0
-
-
-class Client(enum.Enum):
-    """What asks. The value is what people read."""
-
-    SYSTEM = "operating system"
-    BIOS = "BIOS PXE"
-    UEFI = "UEFI PXE"
-    UEFI_HTTP = "UEFI HTTP Boot"
-    IPXE = "iPXE"
-    OTHER = "firmware of an architecture without a boot program"
 
 
 class Outcome(enum.Enum):
@@ -55,6 +45,7 @@ class Outcome(enum.Enum):
     UNKNOWN_MAC = "unknown-mac"
     NOT_ARMED = "not-armed"
     NO_PROGRAM = "no-program"
+    WRONG_ARCHITECTURE = "wrong-architecture"
     OTHER_SERVER = "other-server"
     NOT_FOR_US = "not-for-us"
 
@@ -100,51 +91,14 @@ class Network:
         }
 
 
-def _user_classes(value: bytes) -> list[bytes]:
-    """The classes in option 77: RFC 3004 has a length byte before each, iPXE sends its name bare."""
-    classes, at = [value], 0
-    while at < len(value):
-        length = value[at]
-        classes.append(value[at + 1:at + 1 + length])
-        at += 1 + length
-    return classes
-
-
-def architecture(packet: DhcpPacket) -> int | None:
-    """The first architecture of option 93 (RFC 4578), or the one in the vendor class, or None."""
-    value = packet.options.get(dhcp.CLIENT_ARCH, b"")
-    if len(value) >= 2:
-        return int.from_bytes(value[:2], "big")
-    parts = packet.options.get(dhcp.VENDOR_CLASS, b"").split(b":")
-    if parts[0] in (_PXE, _HTTP) and parts[1:2] == [b"Arch"] and len(parts) > 2 and len(parts[2]) == 5 and parts[2].isdigit():
-        return int(parts[2])
-    return None
-
-
-def client_of(packet: DhcpPacket) -> Client:
-    """Whether firmware asks or a running system, and which kind of firmware."""
-    options = packet.options
-    arch = architecture(packet)
-    if dhcp.IPXE in options or b"iPXE" in _user_classes(options.get(dhcp.USER_CLASS, b"")):
-        return Client.IPXE if arch in (None, 0, 7, 9, 16) else Client.OTHER
-    vendor = options.get(dhcp.VENDOR_CLASS, b"")
-    if not vendor.startswith((_PXE, _HTTP)) and dhcp.CLIENT_ARCH not in options:
-        return Client.SYSTEM
-    if arch is None or arch == 0:
-        return Client.BIOS
-    if arch in (7, 9):
-        return Client.UEFI
-    return Client.UEFI_HTTP if arch == 16 else Client.OTHER
-
-
 def _program(client: Client, node: Node, mac: bytes, net: Network) -> tuple[bytes, str, dict[int, bytes]]:
     """siaddr, file and options that tell a client what to fetch."""
     if client is Client.IPXE:
         return net.server, f"{net.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
-    if client is Client.UEFI_HTTP:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
-        file = f"{mac.hex('-')}{IMAGE}" if node.secure_boot else UEFI_PROGRAM
-        return dhcp.NO_ADDRESS, f"{net.http_base}/{file}", {dhcp.VENDOR_CLASS: _HTTP}
-    uefi = SHIM if node.secure_boot else UEFI_PROGRAM
+    if client in HTTP_CLIENTS:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
+        file = f"{mac.hex('-')}{IMAGE}" if node.secure_boot or client in ARM_CLIENTS else UEFI_PROGRAM
+        return dhcp.NO_ADDRESS, f"{net.http_base}/{file}", {dhcp.VENDOR_CLASS: HTTP}
+    uefi = arm64.SHIM if client in ARM_CLIENTS else SHIM if node.secure_boot else UEFI_PROGRAM
     return net.server, BIOS_PROGRAM if client is Client.BIOS else uefi, {dhcp.TFTP_SERVER: net.server_text.encode()}
 
 
@@ -221,6 +175,9 @@ def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, w
     """Silence for firmware, and a line in the history that says why: `why` it cannot boot, "" if no boot is wanted."""
     data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac)}
     run = nodes.run(node.id)
+    if why and wrong(node.arch, architecture(packet)):
+        return Decision(Outcome.WRONG_ARCHITECTURE, notes=(
+            Note(node.id, events.WRONG_ARCHITECTURE, why, None, data, "", _IGNORED_EVERY_S),))
     if why:
         text = f"{client.value} (architecture {data['arch']}): {why}"
         return Decision(Outcome.NO_PROGRAM, notes=(
@@ -273,7 +230,7 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Network, now
     notes: tuple[Note, ...] = ()
     if client is not Client.SYSTEM:
         armed = windows.armed(node.id, now) is not None
-        why = unservable(node, client, net)
+        why = wrong(node.arch, architecture(packet)) or unservable(node, client, net)
         if not armed or why:
             return _refuse_boot(node, client, packet, nodes, why if armed else "")
         notes = _firmware_note(node, client, packet)

@@ -18,6 +18,8 @@ UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
     "Firmware asks for something to boot although the node should be running; its agent is asked.", Bearing.DOUBT)
 FIRMWARE_DIFFERS = EventKind("boot.firmware-differs", Severity.WARNING,
     "The node boots by other firmware than the inventory says.")
+WRONG_ARCHITECTURE = EventKind("boot.wrong-architecture", Severity.ERROR,
+    "A node's firmware is of another architecture than the inventory says: nothing is given to it.", Bearing.ASKS)
 FILE_MISSING = EventKind("boot.file-missing", Severity.ERROR, "A file that nodes boot from is not on the head.")
 UNDER_WAY = EventKind("boot.under-way", Severity.DEBUG, "A long transfer gets on; the text says how far it is.", Bearing.PROGRESS)
 SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING,
@@ -45,6 +47,7 @@ NO_IPV6 = EventKind("service.no-ipv6", Severity.WARNING,
 
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
-    FIRMWARE_DIFFERS, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN,
+    FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED,
+    TRANSFER_BROKEN,
     DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

@@ -23,7 +23,7 @@ from layercake.moduleapi.web import WebServer, known
 from pxe import cards, events
 from pxe.nodes import Node, boot_set, mac_bytes, mac_text
 from pxe.notes import Note
-from pxe.paths import grub, image, ipxe
+from pxe.paths import arm64, grub, image, ipxe
 from pxe.paths.fat import Piece
 from pxe.paths.ipxe import UEFI_PROGRAM
 from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
@@ -102,10 +102,12 @@ class HttpServer:
         node, window, mac = self._asked_by(request)
         settings = self._state.settings
         made = order(node, mac, window.token, settings, self._wall())
-        if not self._signed:
-            self._missing(node, grub.SHIM)
+        directory = settings.boot_dir / node.boot_set
+        signed = arm64.in_image(directory) if arm64.takes(node) else self._signed
+        if not signed:
+            self._missing(node, str(directory / arm64.SHIM) if arm64.takes(node) else grub.SHIM)
         try:
-            pieces, files = image.render(made, self._signed, settings.boot_dir / node.boot_set)
+            pieces, files = image.render(made, signed, directory)
         except OSError as error:
             self._missing(node, str(error.filename))
         response = _BootImage(self._state, node, pieces, files)

@@ -10,6 +10,7 @@ from layercake.moduleapi.module import Module, NodeFacts, Part, Reveal, Site
 from pxe.calls import CALLS
 from pxe.events import EVENTS
 from pxe.inventory import Boot
+from pxe.machine import AARCH64
 from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
 from pxe.paths.image import SUFFIX
 from pxe.paths.ipxe import UEFI_PROGRAM
@@ -30,11 +31,11 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
 
 def offers(node: NodeFacts, boot: Boot | None, settings: BootSettings | None, site: Site) -> dict[str, str]:
     """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot medium does not do, if so."""
-    signed = boot is not None and boot.secure_boot
+    signed, foreign = boot is not None and boot.secure_boot, node.arch == AARCH64
     base = http_base(site.address, (settings or BootSettings()).http_port)
-    if signed:
-        return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}",
-                "no-medium": "the node has Secure Boot, and no iPXE is signed"}
+    if signed or foreign:
+        why = "the node has Secure Boot, and no iPXE is signed" if not foreign else "the medium is for x86_64, the node is not"
+        return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}", "no-medium": why}
     return {"boot-uri": f"{base}/{UEFI_PROGRAM}"}
 
 

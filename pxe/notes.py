@@ -77,6 +77,8 @@ class Recorder:
         now = self._clock()
         if note.step is Step.OFFER:
             self._windows.asked(note.node, str(note.data["mac"]))
+        if note.kind is events.WRONG_ARCHITECTURE:
+            self._windows.spoil(note.node, note.text, now)
         new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node
                else self._strangers.take(note.kind, note.about, note.text, now))
         if note.every and not new:

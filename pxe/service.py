@@ -13,14 +13,15 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
-from pxe.dhcp_decision import INSTALL_SHIM, NO_SHIM, Client, Decision, Network, client_of, decide
+from pxe.dhcp_decision import INSTALL_SHIM, NO_SHIM, Decision, Network, decide
 from pxe.dhcp_packet import DhcpPacket
 from pxe.dhcp_server import DhcpServer
 from pxe.http_server import HttpServer
+from pxe.machine import ARCHITECTURES, Client, client_of
 from pxe.module import MODULE
 from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
-from pxe.paths import grub, image
+from pxe.paths import arm64, grub, image
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.paths.order import INITRD, KERNEL, initrds, order
 from pxe.settings import BootSettings, Settings
@@ -34,7 +35,6 @@ from pxe.windows import Window, Windows
 _EARLY_S = 0.5
 _LIBRARY = Path("/usr/lib")
 _DISK_EVERY_S = 600.0
-_ARCHES = ("x86_64",)
 
 
 class PxeService(Service):
@@ -163,7 +163,8 @@ class PxeService(Service):
                 else:
                     missing |= dict.fromkeys(names, (f"{path} is not there", "layercake boot build; layercake boot default"))
         if not self._signed:
-            missing |= {node.name: (NO_SHIM, INSTALL_SHIM) for node in self._nodes.all() if node.secure_boot}
+            missing |= {node.name: (NO_SHIM, INSTALL_SHIM) for node in self._nodes.all()
+                        if node.secure_boot and not arm64.takes(node)}
         state.visit.until = self._clock() + seconds
         programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
         return Fetchable(address=conf.address, tftp_port=conf.tftp_port, base=conf.http_base, programs=programs, files=files,
@@ -184,10 +185,10 @@ class PxeService(Service):
         if node is None:
             raise OperationFailed(f"cannot boot node {request.node}: the boot service has no usable record of it",
                                   hint="its history says what is wrong with the record")
-        if node.arch not in _ARCHES:
-            raise OperationFailed(f"cannot boot {node.name}: no boot set for {node.arch}",
-                                  hint=f"there are sets for {', '.join(_ARCHES)}; correct its arch in the inventory")
-        for name in (KERNEL, INITRD):
+        if node.arch not in ARCHITECTURES:
+            raise OperationFailed(f"cannot boot {node.name}: no boot path for {node.arch}",
+                                  hint=f"there are some for {', '.join(ARCHITECTURES)}; correct its arch in the inventory")
+        for name in (KERNEL, INITRD, *(arm64.FILES if arm64.takes(node) else ())):
             path = state.settings.boot_dir / node.boot_set / name
             if not path.is_file():
                 raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint=(

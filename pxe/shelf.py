@@ -12,9 +12,9 @@ from pathlib import Path
 
 from layercake.kraken.errors import InputError, Refused
 from pxe import events
-from pxe.nodes import mac_bytes, mac_text
+from pxe.nodes import Node, mac_bytes, mac_text
 from pxe.notes import Note
-from pxe.paths import grub
+from pxe.paths import arm64, grub
 from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
 from pxe.state import BootState
 from pxe.windows import Step
@@ -47,10 +47,14 @@ class Shelf:
         if kind == "node" and rest.endswith(".cfg"):
             return self._configuration(ip, rest.removesuffix(".cfg"))
         node, _ = self._state.booting(ip)
+        if arm64.takes(node) and name in arm64.BY_TFTP:
+            return self._read(node, self._state.settings.boot_dir / node.boot_set / arm64.BY_TFTP[name])
         chosen, _, file = rest.rpartition("/")
         if kind != "boot" or chosen != node.boot_set or file not in _STEPS:
             return None
-        path = self._state.settings.boot_dir / chosen / file
+        return self._read(node, self._state.settings.boot_dir / chosen / file)
+
+    def _read(self, node: Node, path: Path) -> Content | None:
         try:
             touched = path.stat()
             return _mapped(path, touched.st_ino, touched.st_mtime_ns)
@@ -58,7 +62,7 @@ class Shelf:
             why = f"cannot be read: {error.strerror}"
         except ValueError:
             why = "is empty"
-        self._state.recorder.note(Note(node.id, events.FILE_MISSING, f"{path} {why}", None, {"file": file}, file, 10.0))
+        self._state.recorder.note(Note(node.id, events.FILE_MISSING, f"{path} {why}", None, {"file": path.name}, path.name, 10.0))
         return None
 
     def _configuration(self, ip: str, text: str) -> bytes | None:

@@ -185,6 +185,12 @@ class Windows:
         window.over.set()
         return window.spoiled
 
+    def spoil(self, node: str, why: str, now: float) -> None:
+        """The present boot of a node cannot come to anything: it ends."""
+        if (window := self.armed(node, now)) is not None:
+            window.open, window.spoiled = False, why
+            window.over.set()
+
     def disputed(self, node: str, mac: str, now: float) -> bool:
         """Whether who asks for a script by this MAC address had been on the way to it, while another has joined with it."""
         window = self._windows.get(node)

@@ -21,7 +21,8 @@ from smallimages import PACKAGES, debian_base
 from layercake.debian.build import libraries
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError
-from minos.build import profiles
+from minos.build import profiles, python
+from minos.build.debian import debs, programs, userland
 
 SUITE = "bookworm"
 TRIES, FIRST_S, MOST_S = 5, 5.0, 60.0
@@ -29,12 +30,22 @@ IMAGES = CACHE / "images"
 WANTED: dict[str, Callable[[], object]] = {
     "the nodes' kernel": lambda: profiles.fetch(profiles.KNOWN[profiles.VIRTUAL], CACHE),
     "the kernel of servers": lambda: profiles.fetch(profiles.KNOWN[profiles.GENERAL], CACHE),
+    "what arm64 machines have": lambda: arm64(CACHE),
     "the base of the systemd image": lambda: debian_base(IMAGES, "systemd", PACKAGES, SUITE),
     "the base of the web image": lambda: debian_base(IMAGES, "web", WEB_PACKAGES, SUITE),
     "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),
     "the libraries in Layercake's package": libraries,
     **{f"a clean Debian {number}": functools.partial(base, IMAGES, suite) for number, suite in SUITES.items()},
 }
+
+
+def arm64(cache: Path) -> None:
+    """Kernel, programs and boot programs of a boot set for arm64."""
+    profile = profiles.of("arm64", None, architecture="aarch64", kernel="linux-image-cloud-arm64")
+    apt = debs.options(profile.architecture, cache)
+    profiles.fetch(profile, cache, apt)
+    userland.of(profile.architecture, python.own(), cache, apt)
+    programs.fetch(profile.architecture, cache, apt)
 
 
 def main() -> int:

@@ -129,6 +129,8 @@ def list_profiles(app: App) -> Answer:
 @command(profile, "build")
 @data_option
 @click.argument("name", metavar="PROFILE")
+@click.option("--arch", "architecture", type=click.Choice(["aarch64", "x86_64"]),
+              help="The machines that it is for, if not those of the head's architecture; a profile that was built keeps its own.")
 @click.option("--kernel", metavar="PACKAGE|FILE", help="The Debian package of the kernel, or the path of one.")
 @click.option("--kernel-modules", metavar="DIR", help="lib/modules/RELEASE, where --kernel is a path.")
 @click.option("--modules", callback=_words, metavar="NAME,..",
@@ -159,12 +161,12 @@ def show(app: App, name: str) -> Answer:
 
     def shown(out: Output) -> None:
         recipe = found["profile"] or {}
-        out.line(f"boot set  {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
-        for key in ("name", "kernel", "kernel_modules"):
+        out.line(f"boot set    {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
+        for key, said in (("name", "profile"), ("architecture", "for"), ("kernel", "kernel"), ("kernel_modules", "its modules")):
             if recipe.get(key):
-                out.line(f"{key.replace('_', ' ').replace('name', 'profile'):<10}{recipe[key]}")
+                out.line(f"{said:<12}{recipe[key]}")
         for key in ("modules", "firmware"):
-            out.line(f"{key:<10}{', '.join(recipe.get(key, ())) or '-'}")
+            out.line(f"{key:<12}{', '.join(recipe.get(key, ())) or '-'}")
         out.line("")
         parts = sorted(found["parts"].items(), key=lambda part: -part[1]["bytes"])
         rows = [[part, size(sizes["unpacked"]), size(sizes["bytes"])] for part, sizes in parts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import platform
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -54,14 +55,16 @@ class BootSets:
         self._drivers = lru_cache(maxsize=2)(self._opened)  # one takes 13 MB
         self.default = ""
         self.of_profiles: dict[str, str] = {}
+        self._architectures: dict[str, str] = {}
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what an earlier head called the default, of the site and of profiles. Without one it is the newest that there
-        is, and of a profile the oldest: no set is given to nodes just because it was built."""
+        is for machines as this one, and of a profile the oldest: no set is given to nodes just because it was built."""
         default = documents.get(DOCUMENT, b"").decode()
         adopted = sets.adopt(self.directory, clear=True)
         found = self.all()
-        newest = found[0] if found else _NONE
+        newest = next((s for s in found if s.architecture == platform.machine()), _NONE)
+        self._architectures = {s.name: s.architecture for s in found}
         self.default = default if any(s.name == default for s in found) else (adopted or newest).name
         self.of_profiles = {s.profile.name: s.name for s in found if s.profile is not None}
         names = {s.name for s in found}
@@ -74,8 +77,12 @@ class BootSets:
 
     @property
     def arches(self) -> tuple[str, ...]:
-        """The architectures of machines that a set can be booted on."""
-        return ("x86_64",)
+        """The architectures of machines that there are sets for, and that of this machine: one can be built. May block."""
+        return tuple(sorted({platform.machine(), *(s.architecture for s in self.all())}))
+
+    def is_for(self, name: str, arch: str) -> bool:
+        """Whether a set is for machines of an architecture; of one that is not known, nothing speaks against it. From memory."""
+        return self._architectures.get(name, arch) == arch
 
     def sign_all(self) -> None:
         """Signs the sets that nobody has signed: once, for those that were built before sets were signed."""
@@ -87,6 +94,7 @@ class BootSets:
         """Reads the sets again that were touched since. {set: why it is not used any more, "" if it is again}. May block."""
         before, found = {name: why for name, (_, why) in self._seen.items()}, self.all()
         now = {s.name: self._look_at(s.name) for s in found}
+        self._architectures = {s.name: s.architecture for s in found}
         new = {s.profile.name: s.name for s in found if s.profile is not None and s.profile.name not in self.of_profiles}
         self.of_profiles |= new
         self._seen = {name: found for name, found in self._seen.items() if name in now}
@@ -107,17 +115,19 @@ class BootSets:
         found = sets.load(self.directory, name)
         if why := self._look_at(name):
             raise Refused(f"cannot use boot set {name}: {why}", hint="build it again: `layercake boot build`")
+        self._architectures[name] = found.architecture
         return found
 
-    def served(self, boots: Boots, profile: str = "") -> str:
+    def served(self, boots: Boots, profile: str = "", arch: str = "") -> str:
         """What the boot service may give a node: `of`, or "" if that set must not be used. From memory."""
-        name = self.of(boots, profile)
+        name = self.of(boots, profile, arch)
         return "" if self.trouble(name) else name
 
-    def of(self, boots: Boots, profile: str = "") -> str:
-        """The set that a node boots next: where a roll took it, or that of its profile, or the site's; "" if there is none. From
-        memory: it is asked for each node."""
-        return boots.wanted or (self.of_profiles.get(profile, "") if profile else self.default)
+    def of(self, boots: Boots, profile: str = "", arch: str = "") -> str:
+        """The set that a node boots next: where a roll took it, or that of its profile, or the site's; "" if there is none, or if
+        it is for machines of another architecture than `arch`. From memory: it is asked for each node."""
+        name = boots.wanted or (self.of_profiles.get(profile, "") if profile else self.default)
+        return name if not arch or self.is_for(name, arch) else ""
 
     def agent(self, name: str) -> bytes:
         """The agent of a set. Raises NotFound, InputError for a set without one, and Refused as `get`."""

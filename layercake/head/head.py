@@ -91,7 +91,7 @@ class Head:
         self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
         self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
         self.teller = Teller(
-            self.store, self.table, self.host, lambda record: self.boots.served(record.boots, record.node.profile), self.vault,
+            self.store, self.table, self.host, lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.vault,
             settings.site(data_dir))
         self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
@@ -162,7 +162,7 @@ class Head:
             kind, text = (events.BOOT_SET_REFUSED, why) if why else (events.BOOT_SET_WELL, "it is what was signed")
             self.store.event(None, kind, f"boot set {name}: {text}", data={"set": name})
             for record in self.store:
-                if self.boots.of(record.boots, record.node.profile) == name:
+                if self.boots.of(record.boots, record.node.profile, record.node.arch) == name:
                     self.teller.changed(record)
 
     async def _check_images(self) -> None:

@@ -29,7 +29,7 @@ _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
 class Question(msgspec.Struct, frozen=True):
     """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
     ("package.module:NAME"), the nodes that are known (Node.to_record), and the architectures and profiles that there are boot sets
-    for; None: they are not looked at."""
+    for, {profile: its architecture}, the site's default as ""; None: they are not looked at."""
 
     text: str
     file: str
@@ -37,7 +37,7 @@ class Question(msgspec.Struct, frozen=True):
     modules: dict[str, str]
     known: list[dict[str, Any]] = []
     arches: list[str] | None = None
-    profiles: list[str] | None = None
+    profiles: dict[str, str] | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):

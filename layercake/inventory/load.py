@@ -33,7 +33,7 @@ TOP = ("defaults", "groups", "nodes")
 
 def load(
     source: str | Path, file: str = "", known_images: Collection[str] | None = None, *, parts: Mapping[str, Part],
-    known_arches: Collection[str] | None = None, known_profiles: Collection[str] | None = None,
+    known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None,
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages, `parts` are the modules' parts.
 
@@ -60,7 +60,7 @@ class _Loader:
     """One reading of one inventory."""
 
     def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part],
-                 known_arches: Collection[str] | None = None, known_profiles: Collection[str] | None = None) -> None:
+                 known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None) -> None:
         self._problems, self._arches, self._profiles = problems, known_arches, known_profiles
         self._root = root
         self._nodes: dict[str, Node] = {}
@@ -154,11 +154,11 @@ class _Loader:
             self._problems.add(place.mark, f"node {label}: aarch64 has no BIOS", "write firmware: uefi")
         if self._arches is not None and arch not in self._arches and not broken & {"arch"}:
             self._problems.add(merged["arch"].mark, f"node {label}: no boot set is for {arch}",
-                               f"it could not be booted; there are sets for {', '.join(self._arches)}")
+                               f"`layercake profile build NAME --arch {arch}` makes one; there are sets for "
+                               f"{', '.join(self._arches)}")
         profile = _value(merged, "profile", "")
-        if profile and self._profiles is not None and profile not in self._profiles:
-            self._problems.add(merged["profile"].mark, f"node {label}: no boot set is of profile {profile}",
-                               f"`layercake profile build {profile}` makes one; {nearest(profile, self._profiles)}")
+        if not broken & {"arch", "profile"}:
+            self._check_profile(label, profile, arch, (merged.get("profile") or merged.get("arch")), section.mark)
         if {"mac", "ip"} <= merged.keys():
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
@@ -166,6 +166,21 @@ class _Loader:
                 profile=profile,
                 domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
+
+    def _check_profile(self, label: str, profile: str, arch: str, where: Field | None, mark: Mark) -> None:
+        """The boot sets of a node's profile must be there, and for its architecture."""
+        known, place = self._profiles, where.mark if where is not None else mark
+        if known is None or (self._arches is not None and arch not in self._arches):
+            return
+        if profile and profile not in known:
+            self._problems.add(place, f"node {label}: no boot set is of profile {profile}",
+                               f"`layercake profile build {profile}` makes one; {nearest(profile, filter(None, known))}")
+        elif known.get(profile, arch) != arch:
+            what = f"the boot sets of profile {profile} are" if profile else "the site's default boot set is"
+            others = ", ".join(sorted(name for name, its in known.items() if name and its == arch))
+            self._problems.add(place, f"node {label}: {what} for {known[profile]}, the node is of {arch}",
+                               f"write one for {arch} as its profile: {others}" if others else
+                               f"`layercake profile build NAME --arch {arch}` makes a profile for it")
 
     def _part(
         self, module: str, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],

@@ -21,6 +21,9 @@ from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.agent.bond.trust import mark
 from minos.build import cpio, hardware, kernel, profiles, python, tree
+from minos.build.debian import debs, programs
+from minos.build.debian.userland import Userland
+from minos.build.debian.userland import of as of_userland
 from minos.build.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,14 +104,7 @@ def _file(source: Path, mode: int = 0o644) -> cpio.Entry:
     return cpio.regular(source.read_bytes(), mode)
 
 
-def _tool(name: str, package: str) -> Path:
-    found = shutil.which(name)
-    if not found:
-        raise InputError(f"cannot build minOS: {name} is not installed", hint=f"apt-get install {package}")
-    return Path(found)
-
-
-def _base() -> dict[str, cpio.Entry]:
+def _base(userland: Userland) -> dict[str, cpio.Entry]:
     """Directories, busybox with its applets, and the files without which tools complain."""
     entries = {name: cpio.directory() for name in
                ("dev", "proc", "sys", "run", "mnt", "root", "var", "usr/bin", "usr/lib", "usr/lib64", "etc/layercake")}
@@ -118,17 +114,19 @@ def _base() -> dict[str, cpio.Entry]:
     entries["usr/sbin"] = cpio.symlink("bin")
     entries["dev/console"] = cpio.character_device(5, 1)
     entries["dev/null"] = cpio.character_device(1, 3, 0o666)
-    entries["usr/bin/busybox"] = _file(_tool("busybox", "busybox-static"), 0o755)
+    # Where neither processor nor firmware gives random numbers, Python begins by what this has.
+    entries["dev/urandom"] = cpio.character_device(1, 9, 0o666)
+    entries["usr/bin/busybox"] = _file(userland.program("busybox", "busybox-static"), 0o755)
     entries |= {f"usr/bin/{applet}": cpio.symlink("busybox") for applet in APPLETS}
     entries["etc/passwd"] = cpio.regular(b"root:x:0:0:root:/root:/bin/sh\n")
     entries["etc/group"] = cpio.regular(b"root:x:0:\ntty:x:5:\n")
     return entries
 
 
-def _binaries(sources: Mapping[str, Path], already: set[str]) -> dict[str, cpio.Entry]:
+def _binaries(userland: Userland, sources: Mapping[str, Path], already: set[str]) -> dict[str, cpio.Entry]:
     """Binaries and the libraries they need; libraries that an earlier part holds are left out, and noted in `already`."""
     entries = {path: _file(source, 0o755) for path, source in sources.items()}
-    for path, file in python.libraries(sources.values()).items():
+    for path, file in userland.libraries(sources.values()).items():
         inside = path.lstrip("/")
         inside = inside if inside.startswith("usr/") else f"usr/{inside}"
         if inside not in already:
@@ -141,23 +139,27 @@ def _is_tls(module: python.Module) -> bool:
     return module.name in ("_ssl", "_hashlib")
 
 
-def collect(options: BuildOptions, found: kernel.Kernel, closure: python.Closure) -> dict[str, dict[str, cpio.Entry]]:
+def collect(options: BuildOptions, found: kernel.Kernel, closure: python.Closure,
+            userland: Userland) -> dict[str, dict[str, cpio.Entry]]:
     """The parts of minos.img as {name: {path: entry}}."""
+    interpreter = options.python.name
     number = python.version(options.python)
     library = f"usr/lib/python{number}"
     have: set[str] = set()
-    parts = {"base": _base()}
+    parts = {"base": _base(userland)}
     plain = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}
-    parts["python"] = _binaries({f"usr/bin/{options.python.name}": options.python.resolve(), **plain}, have)
+    binary = userland.program(interpreter, interpreter).resolve()
+    parts["python"] = _binaries(userland, {f"usr/bin/{interpreter}": binary, **plain}, have)
     parts["stdlib"] = {f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(python.archive(options.python, closure.stdlib))}
-    parts["tls"] = _binaries({f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}, have)
-    parts["crun"] = _binaries({"usr/bin/crun": _tool("crun", "crun").resolve()}, have)
+    tls = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}
+    parts["tls"] = _binaries(userland, tls, have)
+    parts["crun"] = _binaries(userland, {"usr/bin/crun": userland.program("crun", "crun").resolve()}, have)
     parts["modules"] = {}
     for group, wanted in {"load": profiles.BASE, **profiles.LATER}.items():
         modules = kernel.select(found, wanted)
         parts["modules"] |= {f"{hardware.DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in modules.items()}
         parts["modules"][f"{hardware.DIRECTORY}/{group}"] = cpio.regular("".join(f"{name}\n" for name in modules).encode())
-    shebang = f"#!/usr/bin/{options.python.name} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
+    shebang = f"#!/usr/bin/{interpreter} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
     parts["layercake"] = {
         "usr/lib/minos.zip": cpio.regular(python.archive(options.python, closure.own)),
         "init": cpio.regular(f"{shebang}from minos.init import main\nmain()\n".encode(), 0o755),
@@ -194,13 +196,17 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     missing."""
     _check_authority(options.ca)
     say(f"kernel {options.profile.kernel}")
-    found = profiles.fetch(options.profile, options.cache)
+    architecture = options.profile.architecture
+    apt = debs.options(architecture, options.cache, say)
+    found = profiles.fetch(options.profile, options.cache, apt)
     say(f"kernel {found.release}")
-    closure = python.closure(options.python, ROOT, ENTRIES)
+    userland = of_userland(architecture, options.python, options.cache, apt, say)
+    closure = userland.closure(python.closure(options.python, ROOT, ENTRIES))
+    boots = programs.fetch(architecture, options.cache, apt)
     places = profiles.firmware(options.profile, options.cache)
     extra = _hardware(options, found, places)
     for_images, unpacked = tree.pack(found, _firmware(found, extra, places), options.cache)
-    archives = {name: cpio.archive(entries) for name, entries in collect(options, found, closure).items()}
+    archives = {name: cpio.archive(entries) for name, entries in collect(options, found, closure, userland).items()}
     if extra is not None:
         archives[HARDWARE] = cpio.archive(extra.entries)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -220,6 +226,8 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
         (options.out / HARDWARE).unlink(missing_ok=True)  # of a build before, and of another kernel: nodes would fetch it
     write_atomic(options.out / CARDS, hardware.cards(found, extra.modules if extra is not None else ()), mode=0o644)
     write_atomic(image, b"".join(packed.values()), mode=0o644)
+    for program, file in boots.items():
+        write_atomic(options.out / program, file.read_bytes(), mode=0o644)
     write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
     result = BuildResult(
         vmlinuz, image, found.release, image.stat().st_size, vmlinuz.stat().st_size, sizes, options.compression, options.profile,

@@ -13,8 +13,8 @@ import shutil
 import struct
 import subprocess
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -46,11 +46,12 @@ class Module:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An unpacked kernel: its release, the image, and the directory of its modules."""
+    """An unpacked kernel: its release, the image, the directory of its modules, and the machines that it is for."""
 
     release: str
     image: Path
     modules: Path
+    architecture: str = field(default_factory=platform.machine)
 
     @property
     def files(self) -> list[Path]:
@@ -88,11 +89,12 @@ def run(*command: str, cwd: Path | None = None, package: str = "") -> str:
     return done.stdout
 
 
-def resolve(package: str) -> str:
-    """The package that really holds the kernel: a meta-package's dependency, or the package itself."""
+def resolve(package: str, apt: Sequence[str] = ()) -> str:
+    """The package that really holds the kernel: a meta-package's dependency, or the package itself. `apt` are options of apt
+    (minos.build.debian.debs)."""
     if re.match(r"linux-image-\d", package):
         return package
-    text = run("apt-cache", "depends", package)
+    text = run("apt-cache", *apt, "depends", package)
     found = re.findall(r"Depends: (linux-image-\d\S*)", text)
     if not found:
         raise InputError(f"cannot find a kernel in {package}: it depends on no linux-image package",
@@ -100,21 +102,21 @@ def resolve(package: str) -> str:
     return str(found[-1])
 
 
-def fetch(package: str, cache: Path) -> Path:
+def fetch(package: str, cache: Path, apt: Sequence[str] = ()) -> Path:
     """The .deb of a kernel in the cache; downloaded only if the distribution's candidate is not there yet."""
-    return download(resolve(package), cache)
+    return download(resolve(package, apt), cache, apt)
 
 
-def download(name: str, cache: Path) -> Path:
+def download(name: str, cache: Path, apt: Sequence[str] = ()) -> Path:
     """The .deb of a package in the cache; downloaded only if the distribution's candidate is not there yet."""
     cache.mkdir(parents=True, exist_ok=True)
-    match = re.search(r"Candidate: (\S+)", run("apt-cache", "policy", name))
+    match = re.search(r"Candidate: (\S+)", run("apt-cache", *apt, "policy", name))
     if not match or match[1] == "(none)":
         raise InputError(f"cannot download {name}: apt knows no such package",
                          hint="run apt-get update; firmware is in Debian's component non-free-firmware")
     pattern = f"{name}_{match[1].replace(':', '%3a')}_*.deb"
     if not list(cache.glob(pattern)):
-        run("apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name, cwd=cache)
+        run("apt-get", *apt, "-q", "-o", "APT::Sandbox::User=root", "download", name, cwd=cache)
     found = sorted(cache.glob(pattern))
     if not found:
         raise OperationFailed(f"cannot download {name}: apt-get wrote no {pattern} in {cache}")
@@ -132,14 +134,14 @@ def opened(package: Path) -> Path:
     return tree
 
 
-def unpack(package: Path) -> Kernel:
+def unpack(package: Path, architecture: str = platform.machine()) -> Kernel:
     """The kernel inside a .deb, unpacked once beside it."""
     tree = opened(package)
     images = sorted((tree / "boot").glob("vmlinu[xz]-*"))
     module_roots = [d for base in ("lib/modules", "usr/lib/modules") for d in sorted(tree.glob(f"{base}/*")) if d.is_dir()]
     if not images or not module_roots:
         raise OperationFailed(f"cannot use {package.name}: it holds no kernel image or no modules")
-    return Kernel(module_roots[0].name, images[0], module_roots[0])
+    return Kernel(module_roots[0].name, images[0], module_roots[0], architecture)
 
 
 def release_of(image: Path) -> str:
@@ -153,7 +155,7 @@ def release_of(image: Path) -> str:
     return head[at + 0x200 : at + 0x300].split(b"\0")[0].split(b" ")[0].decode("ascii", "replace") if at else ""
 
 
-def of_files(image: Path, modules: Path) -> Kernel:
+def of_files(image: Path, modules: Path, architecture: str = platform.machine()) -> Kernel:
     """The kernel of an image and a directory of modules (lib/modules/RELEASE) of any distribution. Raises InputError if they are
     not there, or not of one release."""
     if not image.is_file():
@@ -164,7 +166,7 @@ def of_files(image: Path, modules: Path) -> Kernel:
     if said and said != modules.name:
         raise InputError(f"cannot use {modules} with kernel {image}: the kernel is {said}",
                          hint=f"name the directory lib/modules/{said}")
-    return Kernel(modules.name, image, modules)
+    return Kernel(modules.name, image, modules, architecture)
 
 
 def read_module(path: Path) -> bytes:
@@ -231,8 +233,8 @@ def _checked(kernel: Kernel, module: Module) -> bytes:
     """A module's image, if it is of this kernel. Raises InputError."""
     image = read_module(module.file)
     (machine,) = struct.unpack_from("<H", image, 0x12)
-    if machine != MACHINES.get(platform.machine(), machine):
-        raise InputError(f"cannot add module {module.name}: {module.file} is not for {platform.machine()}")
+    if machine != MACHINES.get(kernel.architecture, machine):
+        raise InputError(f"cannot add module {module.name}: {module.file} is not for {kernel.architecture}")
     magic = (modinfo(image).get("vermagic") or [""])[0].split(" ")[0]
     if magic != kernel.release:
         raise InputError(f"cannot add module {module.name}: {module.file} is of kernel {magic or '(it does not say)'}, "

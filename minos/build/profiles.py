@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ import msgspec
 from layercake.base.text import nearest
 from layercake.kraken.errors import InputError
 from minos.build import kernel
+from minos.build.debian import debs
 from minos.build.kernel import Kernel
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+", re.ASCII)
-_DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 HOSTS = ("xhci_pci", "ehci_pci", "ohci_pci", "uhci_hcd")
 SETS: Mapping[str, tuple[str, ...]] = {
@@ -59,22 +59,29 @@ LATER: Mapping[str, tuple[str, ...]] = {"rbd": ("rbd",), "verity": ("dm_verity",
 """What only some images need, by the group that imageapi.node.modules loads when the first such image comes."""
 
 
+def _package(architecture: str, flavour: str = "") -> str:
+    """Debian's kernel for an architecture."""
+    return f"linux-image-{flavour}{debs.NAMES.get(architecture, architecture)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A recipe. `kernel` is a Debian package, or the path of an image whose modules are in the directory `kernel_modules`.
-    `modules` are names of SETS and of modules. `firmware` are Debian packages, and directories laid out as /lib/firmware: what the
-    modules may ask for is taken out of them."""
+    """A recipe, for machines of one `architecture`, as `uname -m` calls it. `kernel` is a Debian package, or the path of an image
+    whose modules are in the directory `kernel_modules`. `modules` are names of SETS and of modules. `firmware` are Debian packages,
+    and directories laid out as /lib/firmware: what the modules may ask for is taken out of them."""
 
     name: str
-    kernel: str = f"linux-image-{_DEBIAN}"
+    kernel: str = _package(platform.machine())
     kernel_modules: str = ""
     modules: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
+    architecture: str = platform.machine()
 
     def check(self) -> Profile:
         """Itself. Raises InputError for what cannot be a profile."""
         if not NAME.fullmatch(self.name):
             raise InputError(f"cannot use profile name {self.name[:64]!r}: a to z, 0 to 9 and - are allowed, 32 at most")
+        debs.name(self.architecture)
         if bool(self.kernel_modules) != self.kernel.startswith("/"):
             raise InputError(f"cannot use kernel {self.kernel}: the path of a kernel and the directory of its modules go together",
                              hint="say --kernel /boot/vmlinuz-RELEASE --kernel-modules /lib/modules/RELEASE, or name a package")
@@ -100,23 +107,32 @@ GENERAL = "server"
 VIRTUAL = "virtual"
 KNOWN: Mapping[str, Profile] = {p.name: p for p in (
     Profile(GENERAL, modules=(NETWORK, "storage", "ipmi", "usb")),
-    Profile(VIRTUAL, f"linux-image-cloud-{_DEBIAN}"),
+    Profile(VIRTUAL, _package(platform.machine(), "cloud-")),
 )}
 """The profiles that need no telling: machines as they are sold, and virtual machines of KVM."""
 
 
 def of(name: str, known: Profile | None, **changes: Any) -> Profile:
     """The recipe to build a profile by: what it was built by before, or one of KNOWN, with what is changed now (None changes
-    nothing). Raises InputError."""
+    nothing). A profile that was built stays one for its architecture: what boots a node by it must be of one kind. Raises
+    InputError."""
     found = known or KNOWN.get(name) or Profile(name, modules=KNOWN[GENERAL].modules)
+    architecture = changes.get("architecture") or found.architecture
+    if known is not None and architecture != known.architecture:
+        raise InputError(f"cannot build profile {name} for {architecture}: its boot sets are for {known.architecture}",
+                         hint="give the profile for other machines another name")
+    if architecture != found.architecture:
+        found = replace(found, kernel=_package(architecture, "cloud-" if name == VIRTUAL else ""))
     return replace(found, **{k: v for k, v in changes.items() if v is not None}).check()
 
 
-def fetch(profile: Profile, cache: Path) -> Kernel:
-    """The kernel of a profile. Raises InputError, OperationFailed."""
+def fetch(profile: Profile, cache: Path, apt: Sequence[str] | None = None) -> Kernel:
+    """The kernel of a profile. `apt` are options that are known already (debs.options). Raises InputError, OperationFailed."""
+    architecture = profile.architecture
     if profile.kernel_modules:
-        return kernel.of_files(Path(profile.kernel), Path(profile.kernel_modules))
-    return kernel.unpack(kernel.fetch(profile.kernel, cache))
+        return kernel.of_files(Path(profile.kernel), Path(profile.kernel_modules), architecture)
+    apt = debs.options(architecture, cache) if apt is None else apt
+    return kernel.unpack(kernel.fetch(profile.kernel, debs.place(architecture, cache), apt), architecture)
 
 
 def modules(found: Kernel, words: Iterable[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -25,13 +26,14 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import InputError, NotFound
 from minos.build import builder
 from minos.build.builder import BuildOptions, build
+from minos.build.debian import programs
 from minos.build.profiles import Profile
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
 HARDWARE, MODULES = builder.HARDWARE, builder.MODULES
-_MORE = (AGENT, HARDWARE, MODULES, builder.CARDS, "minos.json")
+_MORE = (AGENT, HARDWARE, MODULES, builder.CARDS, "minos.json", *programs.NAMES)
 SIGNATURE = "signature"
 FIRST_PYTHON = "3.11"
 """Of the sets that do not say it."""
@@ -59,11 +61,16 @@ class BootSet:
     about: Mapping[str, Any] = field(default_factory=dict)
     python: str = FIRST_PYTHON
 
+    @property
+    def architecture(self) -> str:
+        """Of the machines that it boots."""
+        return self.profile.architecture if self.profile is not None else platform.machine()
+
 
 def name_of(directory: Path) -> str:
     """The name of the set in a directory: the version that built it, and a digest of its content."""
     digest = hashlib.blake2b(digest_size=4)
-    for name in (*FILES, AGENT, HARDWARE, MODULES):
+    for name in (*FILES, AGENT, HARDWARE, MODULES, *programs.NAMES):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
 from pxe import events
-from pxe.dhcp_decision import Client, Outcome
+from pxe.dhcp_decision import Outcome
+from pxe.machine import FIRMWARE, Client, wrong
 from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.paths.ipxe import UEFI_PROGRAM
@@ -19,7 +20,6 @@ from pxe.windows import Step, Windows
 
 _STEP_EVERY_S = 1.0
 _IGNORED_EVERY_S = 10.0
-_UEFI, _UEFI_HTTP = (7, 9), (16,)
 _LATER = (Kind.RENEW, Kind.RELEASE, Kind.DECLINE)
 
 
@@ -57,7 +57,7 @@ def client_of(packet: Dhcp6Packet) -> Client:
     vendors = dhcp.classes(packet.options.get(dhcp.VENDOR_CLASS, bytes(4))[4:])
     if arch is None and not any(v.startswith((b"PXEClient", b"HTTPClient")) for v in vendors):
         return Client.SYSTEM
-    return Client.UEFI if arch in _UEFI else Client.UEFI_HTTP if arch in _UEFI_HTTP else Client.OTHER
+    return Client.OTHER if arch is None else FIRMWARE.get(arch, Client.OTHER)
 
 
 def owner(packet: Dhcp6Packet, source: str, nodes: Nodes) -> tuple[Node, bytes] | None:
@@ -84,6 +84,10 @@ def decide(packet: Dhcp6Packet, source: str, nodes: Nodes, windows: Windows, net
     why = refusal(node, client, net)
     if windows.armed(node.id, now) is None:
         return Decision(Outcome.NOT_ARMED, notes=_ignored(node, mac, client, packet, "no boot is wanted now; not answered"))
+    if differs := wrong(node.arch, architecture(packet)) if architecture(packet) is not None else "":
+        data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(mac)}
+        return Decision(Outcome.WRONG_ARCHITECTURE, notes=(
+            Note(node.id, events.WRONG_ARCHITECTURE, differs, None, data, "6", _IGNORED_EVERY_S),))
     if why:
         return Decision(Outcome.NO_PROGRAM, notes=_ignored(node, mac, client, packet, why))
     address = dhcp.address_for(net.prefix, node.ip)

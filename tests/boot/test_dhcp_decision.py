@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
 from pxe import dhcp_packet as dhcp
-from pxe.dhcp_decision import Client, Decision, Network, Outcome, Way, client_of, decide
+from pxe.dhcp_decision import Decision, Network, Outcome, Way, decide
 from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.machine import Client, client_of
 from pxe.nodes import Nodes, from_record
 from pxe.state import BootState
 from pxe.windows import Step, Windows
@@ -25,6 +26,8 @@ MAC = bytes.fromhex("525400000101")
 IP, SERVER = socket.inet_aton("10.99.0.11"), socket.inet_aton("10.99.0.1")
 PXE_BIOS = {60: b"PXEClient:Arch:00000:UNDI:002001", 93: b"\0\0"}
 PXE_UEFI = {60: b"PXEClient:Arch:00007:UNDI:003001", 93: b"\0\7"}
+PXE_ARM = {60: b"PXEClient:Arch:00011:UNDI:003000", 93: b"\0\x0b"}
+HTTP_ARM = {60: b"HTTPClient:Arch:00019:UNDI:003000", 93: b"\0\x13"}
 HTTP_UEFI = {60: b"HTTPClient:Arch:00016:UNDI:003001", 93: b"\0\x10"}
 IPXE = {**PXE_BIOS, 77: b"iPXE", 175: b"\xb1\1\1"}
 
@@ -240,12 +243,59 @@ def test_an_architecture_other_than_the_record_is_answered_as_what_it_is(state: 
 
 def test_an_architecture_without_a_program_is_told(state: BootState) -> None:
     arm(state)
-    decision = ask(state, packet(MessageType.DISCOVER, {60: b"PXEClient:Arch:00011:UNDI:003000", 93: b"\0\x0b"}))
+    decision = ask(state, packet(MessageType.DISCOVER, {60: b"PXEClient:Arch:00027:UNDI:003000", 93: b"\0\x1b"}))
     assert (decision.outcome, decision.reply, kinds(decision)) == (Outcome.NO_PROGRAM, None, ["boot.ignored"])
+
+
+def of_arm(state: BootState) -> None:
+    record = {"name": "n1", "macs": [MAC.hex(":")], "ip": "10.99.0.11", "arch": "aarch64", "firmware": "uefi"}
+    state.nodes.put(from_record(NODE, record))
+
+
+@pytest.mark.parametrize(("options", "file"), [
+    (PXE_ARM, b"shimaa64.efi"), (HTTP_ARM, b"http://10.99.0.1:8080/boot/52-54-00-00-01-01.img"),
+])
+def test_arm64_firmware_is_offered_shim_or_a_volume(state: BootState, options: dict[int, bytes], file: bytes) -> None:
+    of_arm(state)
+    arm(state)
+    decision = ask(state, packet(MessageType.DISCOVER, options))
+    assert decision.outcome is Outcome.OFFERED and decision.reply is not None
+    assert decision.reply.options[dhcp.BOOT_FILE] == file
+    assert (decision.reply.options.get(dhcp.VENDOR_CLASS) == b"HTTPClient") is (options is HTTP_ARM)
+    assert kinds(decision) == ["boot.discover-seen", "boot.offer-sent"]
+
+
+@pytest.mark.parametrize(("arch", "options", "said"), [
+    ("x86_64", PXE_ARM, "its firmware is of aarch64 (architecture 11), the inventory says x86_64"),
+    ("x86_64", HTTP_ARM, "its firmware is of aarch64 (architecture 19), the inventory says x86_64"),
+    ("aarch64", PXE_BIOS, "its firmware is of x86_64 (architecture 0), the inventory says aarch64"),
+    ("aarch64", HTTP_UEFI, "its firmware is of x86_64 (architecture 16), the inventory says aarch64"),
+    ("aarch64", IPXE, "its firmware is of x86_64 (architecture 0), the inventory says aarch64"),
+])
+def test_firmware_of_another_architecture_ends_the_boot_with_the_reason(
+        state: BootState, link: FakeLink, arch: str, options: dict[int, bytes], said: str) -> None:
+    if arch == "aarch64":
+        of_arm(state)
+    arm(state)
+    window = state.windows.armed(NODE, state.clock())
+    decision = ask(state, packet(MessageType.DISCOVER, options))
+    assert (decision.outcome, decision.reply) == (Outcome.WRONG_ARCHITECTURE, None)
+    state.recorder.answered(decision.notes, None, "DHCP", "br0")
+    assert [(e[1], e[2]) for e in link.events] == [("boot.wrong-architecture", said)]
+    assert window is not None and window.spoiled == said and window.over.is_set(), "nobody waits for it in vain"
+
+
+def test_a_system_that_runs_is_of_no_architecture(state: BootState) -> None:
+    of_arm(state)
+    arm(state)
+    assert ask(state, packet(MessageType.DISCOVER)).outcome is Outcome.OFFERED
 
 
 @pytest.mark.parametrize(("options", "client"), [
     ({}, Client.SYSTEM),
+    (PXE_ARM, Client.ARM64),
+    (HTTP_ARM, Client.ARM64_HTTP),
+    ({60: b"HTTPClient:Arch:00019"}, Client.ARM64_HTTP),
     ({60: b"dhclient"}, Client.SYSTEM),
     ({77: b"iPXE"}, Client.IPXE),
     ({77: b"\3abc\4iPXE"}, Client.IPXE),

@@ -16,7 +16,8 @@ import pytest
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.service import FakeLink
 from pxe import cards
-from pxe.dhcp_decision import Client, Network, unservable
+from pxe.dhcp_decision import Network, unservable
+from pxe.machine import Client
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
 from pxe.paths import grub

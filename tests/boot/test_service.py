@@ -245,8 +245,11 @@ def test_after_the_firmware_each_step_has_a_limit_of_its_own() -> None:
 
 
 async def test_a_node_of_an_architecture_without_boot_sets_is_refused_in_words(service: PxeService, make_request: Ask) -> None:
-    await service.node_changed(NODE, {**RECORD, "arch": "aarch64"})
-    with pytest.raises(OperationFailed, match="cannot boot n1: no boot set for aarch64"):
+    await service.node_changed(NODE, {**RECORD, "arch": "riscv64"})
+    with pytest.raises(OperationFailed, match="cannot boot n1: no boot path for riscv64"):
+        await service.mutate(make_request("boot-arm"))
+    await service.node_changed(NODE, {**RECORD, "arch": "aarch64", "firmware": "uefi"})
+    with pytest.raises(OperationFailed, match=r"cannot boot n1: .*/gcdaa64\.efi is not there"):
         await service.mutate(make_request("boot-arm"))
 
 

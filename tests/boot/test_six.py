@@ -99,9 +99,17 @@ def test_without_a_window_there_is_no_answer_and_its_history_says_why() -> None:
     assert said.outcome is Outcome.NOT_ARMED and not said.reply and "no boot is wanted" in said.notes[0].text
 
 
+@pytest.mark.parametrize(("arch", "firmware", "real"), [("x86_64", 11, "aarch64"), ("aarch64", 7, "x86_64")])
+def test_firmware_of_another_architecture_is_told(arch: str, firmware: int, real: str) -> None:
+    options = (dhcp6.DHCP6OptClientArchType(archtypes=[firmware]),)
+    said = Rack(arch=arch, firmware="uefi").asks(message(dhcp6.DHCP6_Solicit, *options))
+    assert said.outcome is Outcome.WRONG_ARCHITECTURE and not said.reply
+    assert said.notes[0].text == f"its firmware is of {real} (architecture {firmware}), the inventory says {arch}"
+
+
 @pytest.mark.parametrize(("more", "options", "why"), [
     ({"secure_boot": True}, FIRMWARE, "Secure Boot"), ({}, (dhcp6.DHCP6OptClientArchType(archtypes=[16]),), "UEFI PXE"),
-    ({}, (dhcp6.DHCP6OptClientArchType(archtypes=[11]),), "x86-64"),
+    ({"arch": "aarch64", "firmware": "uefi"}, (dhcp6.DHCP6OptClientArchType(archtypes=[11]),), "x86-64"),
 ])
 def test_what_cannot_boot_is_told_why(more: dict[str, Any], options: tuple[Packet, ...], why: str) -> None:
     said = Rack(**more).asks(message(dhcp6.DHCP6_Solicit, *options))

@@ -189,6 +189,16 @@ nodes:
     mac: "52:54:00:00:01:00+"
     ip: 10.0.1.0+
 """
-    assert the_mistake(text, known_profiles=["gpu", "server"]) == (
+    assert the_mistake(text, known_profiles={"gpu": "x86_64", "server": "x86_64"}) == (
         5, "node g[0-1]: no boot set is of profile gpus", "`layercake profile build gpus` makes one; did you mean gpu?")
-    assert len(load_with(text, parts=standard().parts, known_profiles=["gpus"]).nodes) == len(load(text).nodes) == 3
+    mixed = {"gpus": "aarch64", "": "x86_64", "server": "x86_64"}
+    assert the_mistake(text, known_arches=["x86_64", "aarch64"], known_profiles=mixed) == (
+        5, "node g[0-1]: the boot sets of profile gpus are for aarch64, the node is of x86_64",
+        "write one for x86_64 as its profile: server")
+    arm = text.replace("profile: gpus", "arch: aarch64\n    firmware: uefi")
+    assert the_mistake(arm, known_arches=["x86_64", "aarch64"], known_profiles=mixed) == (
+        5, "node g[0-1]: the site's default boot set is for x86_64, the node is of aarch64",
+        "write one for aarch64 as its profile: gpus")
+    assert the_mistake(arm, known_arches=["x86_64", "aarch64"], known_profiles={"": "x86_64"})[2] == (
+        "`layercake profile build NAME --arch aarch64` makes a profile for it")
+    assert len(load_with(text, parts=standard().parts, known_profiles={"gpus": "x86_64"}).nodes) == len(load(text).nodes) == 3

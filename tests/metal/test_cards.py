@@ -1,10 +1,11 @@
 """Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
 
-One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out of
-the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys, n5 by
-HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6. n0 has a controller of each kind, IPMI over
-KCS, and disks, exports and units that an image mounts; n1 a second card that nothing boots by. n1 and n4 have devices whose drivers
-the profile does not have, and n2 gets one while it runs.
+One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out
+of the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys,
+n5 by HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6, n8 is an arm64 machine, by HTTP
+Boot. n0 has a controller of each kind, IPMI over KCS, and disks, exports and units that an image mounts; n1 a second card that
+nothing boots by. n1 and n4 have devices whose drivers the profile does not have, and n2 gets one while it runs. n8 is switched
+on when the others have joined.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
-from headrun import ROOT, HeadRun
+from headrun import CACHE, ROOT, HeadRun
 from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
+from layercake.setup import build_boot
 from tests.metal import storage
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 BOOT_S = 600.0
+ARM = "arm64"
+"""The boot profile of n8, and what it is switched on after."""
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 2}}
 
 
@@ -79,16 +83,18 @@ def machines(image: Path) -> tuple[VmSpec, ...]:
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768, boot="uri"),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4)),
+        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6), memory_mib=768, arch="aarch64",
+               profile=ARM),
     )
 
 
 DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net", "n5": "virtio_net",
-           "n6": "virtio_net", "n7": "virtio_net"}
+           "n6": "virtio_net", "n7": "virtio_net", "n8": "virtio_net"}
 PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, virtual media",
          "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot", "n6": "UEFI, Secure Boot, HTTP Boot of a URI",
-         "n7": "UEFI, PXE by IPv6"}
+         "n7": "UEFI, PXE by IPv6", "n8": "arm64 UEFI, HTTP Boot (after the others)"}
 PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"], "n6": ["BOOTX64.EFI", "grubx64.efi"],
-            "n7": ["snponly.efi"]}
+            "n7": ["snponly.efi"], "n8": ["BOOTAA64.EFI", "grubaa64.efi"]}
 """What is sent before the script; an iPXE gets the script at once."""
 
 
@@ -102,12 +108,14 @@ class Site:
         self.rack = Rack(directory / "rack", machines(self.image))
         self.head = HeadRun(self.rack, directory / "head", "server")
         self.storage = storage.Storage(directory, self.rack.namespace)
+        self.arm = "off"
 
     def inventory(self, images: Sequence[str] = ()) -> str:
         """The rack's, with n0's images."""
         found = yaml.safe_load(self.rack.inventory())
         found["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
         found["nodes"]["n0"]["images"] = list(images)
+        found["nodes"]["n8"]["state"] = self.arm
         return str(yaml.safe_dump(found))
 
     def wants(self, *images: str) -> None:
@@ -140,10 +148,13 @@ def site() -> Iterator[Site]:
         try:
             found.rack.up()
             found.head.init(SETTINGS)
+            build_boot(found.head.data, CACHE, profile=ARM, architecture="aarch64", kernel="linux-image-cloud-arm64", modules=())
             shutil.copyfile(found.image, found.head.data / "boot-media.img")
             found.head.start()
             found.head.apply(found.inventory())
             found.head.wait_converged(3 * BOOT_S)  # a boot may fail: it is begun anew then
+            found.arm = "up"
+            found.head.apply(found.inventory())  # it boots while the others are looked at
             yield found
         finally:
             found.storage.stop()
@@ -158,30 +169,10 @@ def cards(site: Site, node: str) -> dict[str, str]:
 
 
 def test_each_card_boots_by_its_own_driver(site: Site) -> None:
-    for spec in site.rack.nodes:
+    for spec in site.rack.nodes[:8]:
         assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
         programs = dict.fromkeys(e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent"))
         assert list(programs) == PROGRAMS.get(spec.name, []), "firmware that is slow may ask again for one"
-
-
-def seconds(site: Site, node: str) -> dict[str, float]:
-    """When a node's steps were done, from its power-on."""
-    events = site.head.history(node)
-    start = next(float(e["at"]) for e in events if e["kind"] == "mutation.done" and e["data"]["mutation"] == "power-on")
-    kinds = ("boot.discover-seen", "boot.script-sent", "boot.initrd-sent", "node.joined")
-    return {kind: max(float(e["at"]) for e in events if e["kind"] == kind) - start for kind in kinds}
-
-
-def test_the_paths_are_a_table(site: Site) -> None:
-    """build/boot-paths.md, which docs/explanation/boot.md shows as it was measured."""
-    lines = ["| Path | Card | DHCPDISCOVER | Script | All sent | Joined |", "|---|---|---|---|---|---|"]
-    for spec in site.rack.nodes:
-        took = [round(s, 1) for s in seconds(site, spec.name).values()]
-        assert took == sorted(took) and took[0] > 0
-        lines.append(f"| {PATHS[spec.name]} | {DRIVERS[spec.name]} | {' | '.join(map(str, took))} |")
-    (ROOT / "build").mkdir(exist_ok=True)
-    (ROOT / "build/boot-paths.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
 
 
 def test_the_bmcs_were_told_what_to_boot_by(site: Site) -> None:
@@ -307,3 +298,43 @@ def test_what_cannot_be_mounted_is_explained(mounted: Site) -> None:
     site.head.wait("node explain says why", explained, 120)
     site.wants()
     site.head.wait_converged(300, {"n0"})
+
+
+def test_an_arm64_machine_joins_with_a_minos_of_its_own(site: Site) -> None:
+    """Its set is the newest, and the others have booted theirs."""
+    site.head.wait_converged(2 * BOOT_S, {"n8"})
+    assert cards(site, "n8")[site.rack.nodes[8].mac] == DRIVERS["n8"]
+    programs = dict.fromkeys(e["data"]["file"] for e in site.head.history("n8", "boot.nbp-sent"))
+    assert list(programs) == PROGRAMS["n8"]
+    site.head.wait("n8 serves its API", partial(site.serves, "n8"), 180)
+    assert site.says("n8", "uname", "-m").strip() == "aarch64" and site.says("n0", "uname", "-m").strip() == "x86_64"
+    newest, older = site.head.api("GET", "/v1/boot")["sets"]
+    assert (newest["architecture"], newest["boot"], newest["run"], newest["default"]) == ("aarch64", ["n8"], ["n8"], False)
+    assert older["architecture"] == "x86_64" and older["default"] and "n8" not in older["boot"]
+
+
+def test_a_roll_to_a_set_for_other_machines_is_refused(site: Site) -> None:
+    arm = next(s["name"] for s in site.head.api("GET", "/v1/boot")["sets"] if s["architecture"] == "aarch64")
+    for command in (["boot", "roll", "n0", arm, "--yes"], ["boot", "default", arm, "--yes"]):
+        done = site.head.cli(*command, check=False)
+        assert done.returncode != 0 and "the boot set is for aarch64" in done.stdout + done.stderr
+
+
+def seconds(site: Site, node: str) -> dict[str, float]:
+    """When a node's steps were done, from its power-on."""
+    events = site.head.history(node)
+    start = next(float(e["at"]) for e in events if e["kind"] == "mutation.done" and e["data"]["mutation"] == "power-on")
+    kinds = ("boot.discover-seen", "boot.script-sent", "boot.initrd-sent", "node.joined")
+    return {kind: max(float(e["at"]) for e in events if e["kind"] == kind) - start for kind in kinds}
+
+
+def test_the_paths_are_a_table(site: Site) -> None:
+    """build/boot-paths.md, which docs/explanation/boot.md shows as it was measured."""
+    lines = ["| Path | Card | DHCPDISCOVER | Script | All sent | Joined |", "|---|---|---|---|---|---|"]
+    for spec in site.rack.nodes:
+        took = [round(s, 1) for s in seconds(site, spec.name).values()]
+        assert took == sorted(took) and took[0] > 0
+        lines.append(f"| {PATHS[spec.name]} | {DRIVERS[spec.name]} | {' | '.join(map(str, took))} |")
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "build/boot-paths.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))

@@ -266,6 +266,26 @@ async def test_a_profile_whose_set_was_deleted_has_another_of_its_sets(site: Sit
     assert head.boots.of(Boots(), "lab") == ""
 
 
+async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None:
+    """The newest set of all, by a profile for aarch64, while all nodes are of x86_64."""
+    head, boots = site.world.head, site.world.ops.boots
+    (made := head.boots.directory / "arm").mkdir()
+    for file in ("vmlinuz", "minos.img"):
+        (made / file).write_bytes(file.encode())
+    (made / "minos.json").write_text('{"profile": {"name": "arm", "architecture": "aarch64"}}')
+    sets.sign(made, "arm", head.images.signer.sign)
+    head.boots_touched(head.boots.look())
+    assert head.boots.all()[0].name == "arm" and head.boots.arches == ("aarch64", "x86_64")
+    assert head.boots.of(Boots(), "arm", "aarch64") == "arm" and head.boots.of(Boots(), "arm", "x86_64") == ""
+    assert head.boots.of(Boots(), "", "aarch64") == "", "the default is for others"
+    head.boots.load({})
+    assert head.boots.default != "arm", "the newest, but not for machines as this one"
+    with pytest.raises(Refused, match=r"cannot boot n0, n1, .* with arm: the boot set is for aarch64"):
+        await boots.choose("arm", "ann")
+    with pytest.raises(Refused, match=r"cannot roll n0, n1 with arm: .* by the inventory these are not"):
+        await begin(site, "n[0-1]", "arm")
+
+
 async def test_a_profile_that_was_built_a_moment_ago_can_be_wanted(site: Site) -> None:
     text = "nodes: {n9: {mac: '52:54:00:00:09:09', ip: 10.99.0.99, profile: lab}}\n"
     plan, boots = site.world.ops.inventory.plan, site.world.head.boots.directory

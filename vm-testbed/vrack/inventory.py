@@ -31,7 +31,9 @@ def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, ima
             "groups": [node.bmc.value], "mac": node.mac, "ip": node.ip, "firmware": node.firmware.value,
             "bmc": ({"address": node.bmc_address, "port": IPMI_PORT} if ipmi else {"address": url})
             | ({"boot": node.boot} if node.boot else {}),
-        } | ({"secure_boot": True} if node.secure_boot else {})
+        } | ({"secure_boot": True} if node.secure_boot else {}) | ({"profile": node.profile} if node.profile else {})
+        if node.arch != "x86_64":
+            entries[node.name] |= {"arch": node.arch, "console": "ttyAMA0"}
     defaults = {"firmware": "bios", "console": "ttyS0", "kernel_args": "quiet mitigations=off no_timer_check edd=off",
                 "state": "up", "images": list(images)}
     return yaml.safe_dump({"defaults": defaults, "groups": groups, "nodes": entries}, sort_keys=False, default_flow_style=False)

@@ -18,7 +18,7 @@ class Firmware(enum.Enum):
     """What the machine runs first."""
 
     BIOS = "bios"    # SeaBIOS
-    UEFI = "uefi"    # OVMF
+    UEFI = "uefi"    # OVMF; AAVMF on aarch64
 
 
 class BmcKind(enum.Enum):
@@ -45,7 +45,7 @@ class NicRom(enum.Enum):
 class VmSpec:
     """One machine. Empty fields are filled in from its place in the rack by `placed`. `nic` is QEMU's name of the card that it
     boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have. `secure_boot`: its UEFI has
-    Microsoft's keys and runs signed programs only. `boot` is `bmc.boot` of the inventory."""
+    Microsoft's keys and runs signed programs only. `boot` is `bmc.boot` of the inventory, `arch` is "x86_64" or "aarch64"."""
 
     firmware: Firmware = Firmware.BIOS
     bmc: BmcKind = BmcKind.IPMI
@@ -56,6 +56,8 @@ class VmSpec:
     more: tuple[str, ...] = ()
     secure_boot: bool = False
     boot: str = ""
+    arch: str = "x86_64"
+    profile: str = ""       # the boot profile of the inventory
     mac: str = ""
     ip: str = ""            # what the inventory reserves for it; nothing here configures it
     uuid: str = ""
@@ -69,6 +71,8 @@ class VmSpec:
             raise ValueError("cannot network boot SeaBIOS without a ROM on the NIC: it has no network stack of its own")
         if self.secure_boot and (self.firmware is Firmware.BIOS or self.nic_rom is NicRom.IPXE):
             raise ValueError("cannot have Secure Boot but by OVMF's own PXE: there is none in SeaBIOS, and no iPXE ROM is signed")
+        if self.arch == "aarch64" and (self.firmware is Firmware.BIOS or self.nic_rom is NicRom.IPXE):
+            raise ValueError("cannot boot aarch64 but by its own UEFI: it has no BIOS, and there is no iPXE ROM for it")
         return replace(
             self,
             name=self.name or f"n{index}",

@@ -168,6 +168,7 @@ class BootSetShown(msgspec.Struct):
     agent: bool
     profile: str | None
     profile_default: bool
+    architecture: str
     trouble: str | None
     boot: list[str]
     run: list[str]
@@ -182,13 +183,14 @@ class PartSize(msgspec.Struct):
 
 
 class Recipe(msgspec.Struct):
-    """What a boot set was built by."""
+    """What a boot set was built by, and the `architecture` of the machines that it is for."""
 
     name: str
     kernel: str
     kernel_modules: str
     modules: list[str]
     firmware: list[str]
+    architecture: str
 
 
 class BootSetDetails(msgspec.Struct):

@@ -48,7 +48,7 @@ class BootSets:
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
         known, uses = self._head.boots, []
-        of = [(r.name, known.of(r.boots, r.node.profile), r.boots) for r in self._store]
+        of = [(r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store]
         for found in known.all():
             uses.append(Use(
                 found, found.name == known.default, found.name in known.of_profiles.values(), known.trouble(found.name),
@@ -65,6 +65,8 @@ class BootSets:
             profile = found.profile.name if found.profile is not None else ""
             if of_profile and not profile:
                 raise InputError(f"cannot make {name} the set of a profile: it does not say by which it was built")
+            theirs = [r for r in self._store if not r.boots.wanted and r.node.profile == (profile if of_profile else "")]
+            _check_architecture(found, theirs, "boot")
             if of_profile:
                 draft.documents[boots.OF_PROFILES + profile] = name.encode
                 draft.after(partial(known.of_profiles.update, {profile: name}))
@@ -73,7 +75,6 @@ class BootSets:
                 draft.after(partial(setattr, known, "default", name))
             whose = f"nodes of profile {profile}" if of_profile else "nodes"
             draft.event(None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}")
-            theirs = [r for r in self._store if not r.boots.wanted and r.node.profile == (profile if of_profile else "")]
             for record in theirs:
                 draft.after(partial(self._head.teller.changed, record))
         return sorted(r.name for r in theirs)
@@ -107,7 +108,7 @@ class BootSets:
     def _check_unused(self, name: str) -> None:
         known = self._head.boots
         users = [r.name for r in self._store
-                 if name in (known.of(r.boots, r.node.profile), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
+                 if name in (known.of(r.boots, r.node.profile, r.node.arch), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
         if name == known.default or users:
             why = f"used by {', '.join(users[:10])}" if users else "it is the default"
             raise Refused(f"cannot remove boot set {name}: {why}", hint="see `layercake boot list`")
@@ -122,6 +123,7 @@ class BootSets:
         async with head.desire.draft(revises=False) as draft:
             records, found = self._nodes.select(text), head.boots.get(ask.image)
             head.guard.refuse_frozen(records, "roll")
+            _check_architecture(found, records, "roll")
             if agent_only:
                 self._check_agents(found, records)
             stages, names = stages_of(records, ask.stages)
@@ -132,8 +134,8 @@ class BootSets:
 
     def _before(self, kind: Kind, record: Record) -> str:
         """What a node goes back to."""
-        mine = record.boots
-        return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine, record.node.profile)
+        mine, node = record.boots, record.node
+        return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine, node.profile, node.arch)
 
     def _check_agents(self, found: BootSet, records: Sequence[Record]) -> None:
         if not found.agent:
@@ -147,6 +149,14 @@ class BootSets:
         if fixed:
             raise Refused(f"cannot replace the agent of {_some(fixed)}: it is of a version that cannot be replaced "
                           "while it runs", hint=f"boot them: `layercake boot roll RANGE {found.name}`")
+
+
+def _check_architecture(found: BootSet, records: Sequence[Record], what: str) -> None:
+    """Raises Refused for a set that is for other machines."""
+    other = [r.name for r in records if r.node.arch != found.architecture]
+    if other:
+        raise Refused(f"cannot {what} {_some(other)} with {found.name}: the boot set is for {found.architecture}, "
+                      "and by the inventory these are not", hint="`layercake profile list` says what is for which machines")
 
 
 def _some(names: list[str]) -> str:

@@ -40,7 +40,7 @@ class AuthorityChanges:
         mark, boots = self._head.authority.mark, self._head.boots
         nodes = sorted(r.name for r in self._head.store if r.session is not None
                        and (r.trust.authorities, r.trust.has) != (mark, r.trust.certificate))
-        used = {boots.default, *(boots.of(r.boots, r.node.profile) for r in self._head.store)} - {""}
+        used = {boots.default, *(boots.of(r.boots, r.node.profile, r.node.arch) for r in self._head.store)} - {""}
         return nodes, sorted(s.name for s in boots.all() if s.name in used and s.authorities != mark)
 
     async def rotate(self, by: str) -> dict[str, Any]:

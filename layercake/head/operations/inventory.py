@@ -88,7 +88,7 @@ class InventoryChanges:
         one in the process that this one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
         question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known),
-                            list(self._head.boots.arches), await asyncio.to_thread(self._profiles))
+                            *await asyncio.to_thread(self._boot_sets))
         if is_small(text):
             told = await asyncio.to_thread(answer, question)
         else:
@@ -106,10 +106,17 @@ class InventoryChanges:
         secrets.refuse_outside(found.nodes.values(), self._head.vault.directory)
         return found, told.changes
 
-    def _profiles(self) -> list[str] | None:
-        """The profiles that there are boot sets of, as they are on the disk: the newest may have been built a moment ago. None if
-        there is none: sets of an older Layercake say nothing of theirs. May block."""
-        return sorted({s.profile.name for s in self._head.boots.all() if s.profile is not None}) or None
+    def _boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
+        """The architectures, and {profile: its architecture}, that there are boot sets of, as they are on the disk: the newest may
+        have been built a moment ago. No profiles: None, for sets of an older Layercake say nothing of theirs. The site's default
+        is that of the profile "". May block."""
+        known = self._head.boots
+        found = known.all()
+        profiles = {s.profile.name: s.architecture for s in found if s.profile is not None}
+        for one in found:
+            if profiles and one.name == known.default:
+                profiles[""] = one.architecture
+        return list(known.arches), profiles or None
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""

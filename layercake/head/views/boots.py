@@ -12,6 +12,7 @@ def boots_view(uses: list[Use]) -> list[dict[str, Any]]:
     """The sets as the API shows them."""
     return [{"name": u.found.name, "default": u.default, "built": u.found.at, "kernel": u.found.kernel, "size": u.found.size,
              "agent": u.found.agent, "profile": u.found.profile.name if u.found.profile else None, "profile_default": u.of_profile,
+             "architecture": u.found.architecture,
              "trouble": u.trouble or None, "boot": u.boot, "run": u.run, "agents": u.agents} for u in uses]
 
 

@@ -1,0 +1,31 @@
+"""arm64 machines, with Secure Boot or without: the distribution's shim and GRUB, as signed as its kernel. By PXE all comes by TFTP,
+by HTTP Boot as one volume (image.py), for the signed GRUB has no HTTP. There is no iPXE for them in the distribution.
+
+The programs are files of the boot set, which minos.build.debian.programs puts there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pxe.machine import AARCH64
+from pxe.nodes import Node
+
+SHIM = "shimaa64.efi"
+BY_TFTP = {SHIM: SHIM, "grubaa64.efi": "grubnetaa64.efi"}
+"""What clients ask for, and which file of the boot set it is. Shim asks for GRUB by this name."""
+
+_IN_IMAGE = {"EFI/BOOT/BOOTAA64.EFI": SHIM, "EFI/BOOT/grubaa64.efi": "gcdaa64.efi"}
+FILES = tuple(sorted({*BY_TFTP.values(), *_IN_IMAGE.values()}))
+"""What a boot set for such machines has beside the kernel and the archives."""
+
+
+def takes(node: Node) -> bool:
+    """Whether a node boots by this path."""
+    return node.arch == AARCH64
+
+
+def in_image(directory: Path) -> dict[str, Path]:
+    """The programs in the volume, {path there: file}; none if the boot set in this directory does not have them."""
+    found = {path: directory / name for path, name in _IN_IMAGE.items()}
+    return found if all(file.is_file() for file in found.values()) else {}
