@@ -223,6 +223,10 @@ class PxeService(Service):
         known = self._nodes.by_id(node)
         return known.name if known is not None else node
 
+    def came_to(self, request: MutationRequest) -> str:
+        """The last that was seen of the boot."""
+        return self._windows.came_to(request.node)
+
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
         why = self._windows.why_stalled(request.node, request.timeout, self._clock())
