@@ -192,8 +192,9 @@ class PxeService(Service):
             if not path.is_file():
                 raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint=(
                     "`layercake boot build` makes a boot set; `layercake boot default` chooses it" if node.boot_set else
-                    "no boot set is for it: `layercake boot list` says what there is; `layercake boot build` makes one, and "
-                    "`layercake profile build NAME` one for nodes of that profile"))
+                    "no boot set is for it, or its set is not what was signed: `layercake boot list` says what there is and "
+                    "what is wrong with it; `layercake boot build` makes one, and `layercake profile build NAME` one for nodes of "
+                    "that profile"))
         params = request.params
         window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
         try:
