@@ -99,17 +99,19 @@ class Cutter:
     def __init__(self, rack: Rack, head: HeadClient, index: int = 0, node: str = NODE) -> None:
         self._rack, self._head, self._index, self._node = rack, head, index, node
 
-    def _steps(self) -> list[dict[str, Any]]:
+    def _steps(self, since: float) -> list[dict[str, Any]]:
+        """Those of this boot: the service keeps the steps of the last one until the next begins."""
         (answer,) = self._head.api("POST", "/v1/calls/boot.steps", {"range": self._node})["answers"]
-        found: list[dict[str, Any]] = answer["answer"]["steps"] if answer["ok"] else []
-        return found
+        report = answer["answer"] if answer["ok"] else {"opened_s_ago": None, "steps": []}
+        opened = report["opened_s_ago"]
+        return list(report["steps"]) if opened is not None and time.time() - opened > since else []
 
-    def _reached(self, phase: Phase, console: int) -> bool:
+    def _reached(self, phase: Phase, since: float, console: int) -> bool:
         if phase.console:
             return phase.console in self._rack.console(self._index)[console:]
         started = phase.step.replace("-started", "-sent")
         return any(step["kind"] in (phase.step, started) and step["data"].get("client", "") == phase.client
-                   for step in self._steps())
+                   for step in self._steps(since))
 
     def _since(self, kind: str, start: float) -> list[dict[str, Any]]:
         return [event for event in self._head.history(self._node, kind) if event["at"] >= start]
@@ -133,7 +135,7 @@ class Cutter:
             self._watch("it is switched on", lambda: self._rack.vm_alive(self._index), 60)
             on = time.time()
             if phase.step or phase.console:
-                self._watch(f"it comes to {phase.name}", lambda: self._reached(phase, console), 240)
+                self._watch(f"it comes to {phase.name}", lambda: self._reached(phase, start, console), 240)
                 if seconds:
                     self._rack.unplug(self._index)
                 else:
