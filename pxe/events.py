@@ -23,11 +23,17 @@ WRONG_ARCHITECTURE = EventKind("boot.wrong-architecture", Severity.ERROR,
 FILE_MISSING = EventKind("boot.file-missing", Severity.ERROR, "A file that nodes boot from is not on the head.")
 UNDER_WAY = EventKind("boot.under-way", Severity.DEBUG, "A long transfer gets on; the text says how far it is.", Bearing.PROGRESS)
 SCRIPT_REFUSED = EventKind("boot.script-refused", Severity.WARNING,
-    "A boot script was refused: it was sent in this boot already, or asked for by another MAC address than asked by DHCP.",
+    "A boot script was refused: it was sent in this boot already, and its machine has not begun anew, or it was asked for by "
+    "another MAC address than asked by DHCP.",
     security=True)
 SCRIPT_DISPUTED = EventKind("boot.script-disputed", Severity.ERROR,
     "The boot script was asked for again after a node had joined with it: two machines claim to be one node.", Bearing.DISPUTE,
     security=True)
+BEGUN_ANEW = EventKind("boot.begun-anew", Severity.WARNING,
+    "The machine had its boot script, and its firmware asks for a boot program once more: it has begun anew, and gets the script "
+    "again.")
+OTHER_FILE = EventKind("boot.other-file", Severity.WARNING,
+    "Firmware asks for a file that it was not offered and that is not there: something else told it so.")
 NO_DRIVER = EventKind("boot.no-driver", Severity.ERROR,
     "The boot set of the node has no driver for the network card that it boots by: it will not come up.")
 FROM_DISK = EventKind("boot.from-disk", Severity.WARNING,
@@ -47,7 +53,7 @@ NO_IPV6 = EventKind("service.no-ipv6", Severity.WARNING,
 
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
-    FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, NO_DRIVER, FROM_DISK, STALLED,
-    TRANSFER_BROKEN,
-    DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
+    FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, BEGUN_ANEW, OTHER_FILE,
+    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED,
+    DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

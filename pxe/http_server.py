@@ -53,7 +53,7 @@ class HttpServer:
     async def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
         settings = self._state.settings
-        app = web.Application(middlewares=[_refusals], client_max_size=1024)
+        app = web.Application(middlewares=[self._refusals], client_max_size=1024)
         for name in self._files:
             app.router.add_get(f"/boot/{name}", self._file)
         for name in (KERNEL, HARDWARE, INITRD):
@@ -74,6 +74,18 @@ class HttpServer:
             await self._server.close()
             self._server = None
 
+    @web.middleware
+    async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """403 for who may not, 500 with one line of reason for a record that no script can be made of; never a traceback."""
+        if isinstance(request.match_info.http_exception, web.HTTPNotFound):
+            self._state.asks_other(request.remote or "", request.path, "HTTP")
+        try:
+            return await handler(request)
+        except Refused as refusal:
+            raise web.HTTPForbidden(text=f"{refusal.message}\n") from refusal
+        except InputError as error:
+            raise web.HTTPInternalServerError(text=f"{error.message}\n") from error
+
     def _booting(self, request: web.Request) -> tuple[Node, Window]:
         """The node that asks. Raises Refused."""
         node, window = self._state.booting(request.remote or "")
@@ -85,6 +97,7 @@ class HttpServer:
         try:
             mac = mac_bytes(request.match_info["mac"])
         except InputError:
+            self._state.asks_other(request.remote or "", request.path, "HTTP")
             raise web.HTTPNotFound(text="no such boot file\n") from None
         self._state.look_for_two(request.remote or "", mac)
         node, window = self._booting(request)
@@ -142,6 +155,8 @@ class HttpServer:
         if self._state.visits(request.remote or "") and path.is_file():
             return web.FileResponse(path, chunk_size=1 << 20)
         node, window = self._booting(request)
+        if step is not Step.NBP:
+            self._state.windows.fetched(window)
         if name == KERNEL and (why := cards.trouble(path.parent, cards.pci_id(request.query.get("card", "")))):
             window.doubt = why
             self._state.recorder.note(Note(node.id, events.NO_DRIVER, why, None, {"file": name}, name, 10.0))
@@ -220,14 +235,3 @@ class _BootImage(web.StreamResponse):
                 await self.write(data)
                 left -= len(data)
                 self._boot[0].windows.moves(node.id, self._boot[0].clock())
-
-
-@web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """403 for who may not, 500 with one line of reason for a record that no script can be made of; never a traceback."""
-    try:
-        return await handler(request)
-    except Refused as refusal:
-        raise web.HTTPForbidden(text=f"{refusal.message}\n") from refusal
-    except InputError as error:
-        raise web.HTTPInternalServerError(text=f"{error.message}\n") from error

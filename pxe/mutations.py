@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import Stalled
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import Variable
 from layercake.moduleapi.service import MutationRequest
@@ -39,11 +39,11 @@ async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[st
                 async with asyncio.timeout(left):
                     await window.over.wait()
                     if window.spoiled:
-                        raise OperationFailed(f"cannot boot {service.name(request.node)}: {window.spoiled}",
-                                              hint="it is tried anew, with another token")
+                        raise Stalled(f"cannot boot {service.name(request.node)}: {window.spoiled}",
+                                      after=service.came_to(request), hint="it is started anew, with another token")
                     return {}
-        raise OperationFailed(f"cannot boot {service.name(request.node)}: {service.stalled(request)}",
-                              hint="the node's console and its history show how far it came")
+        raise Stalled(f"cannot boot {service.name(request.node)}: {service.stalled(request)}", after=service.came_to(request),
+                      hint="the node's console and its history show how far it came")
     except asyncio.CancelledError:
         if service.patience(request, started) <= _ENGINE_FIRST_S:  # the engine's clock for the same time-out ran out earlier
             service.stalled(request)

@@ -17,6 +17,7 @@ from layercake.moduleapi.service import Link
 from pxe import events
 from pxe.windows import Step, Windows
 
+_ANEW_EVERY_S = 5.0
 _STRANGERS = 50
 """Machines that are not known that are told one by one, as a rack of new ones is."""
 
@@ -75,8 +76,9 @@ class Recorder:
         Notes about no node in particular are counted beyond the first few, so that strangers cannot push out what is told of nodes.
         """
         now = self._clock()
-        if note.step is Step.OFFER:
-            self._windows.asked(note.node, str(note.data["mac"]))
+        if note.step is Step.OFFER and self._windows.asked(note.node, mac := str(note.data["mac"])):
+            text = f"{mac} has its boot script and asks for a boot program once more: it has begun anew, and gets its script again"
+            self.note(Note(note.node, events.BEGUN_ANEW, text, None, {"mac": mac}, every=_ANEW_EVERY_S))
         if note.kind is events.WRONG_ARCHITECTURE:
             self._windows.spoil(note.node, note.text, now)
         new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node

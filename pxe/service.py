@@ -193,8 +193,9 @@ class PxeService(Service):
             if not path.is_file():
                 raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint=(
                     "`layercake boot build` makes a boot set; `layercake boot default` chooses it" if node.boot_set else
-                    "no boot set is for it: `layercake boot list` says what there is; `layercake boot build` makes one, and "
-                    "`layercake profile build NAME` one for nodes of that profile"))
+                    "no boot set is for it, or its set is not what was signed: `layercake boot list` says what there is and "
+                    "what is wrong with it; `layercake boot build` makes one, and `layercake profile build NAME` one for nodes of "
+                    "that profile"))
         params = request.params
         window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
         try:
@@ -223,6 +224,10 @@ class PxeService(Service):
         """A node's name."""
         known = self._nodes.by_id(node)
         return known.name if known is not None else node
+
+    def came_to(self, request: MutationRequest) -> str:
+        """The last that was seen of the boot."""
+        return self._windows.came_to(request.node)
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""

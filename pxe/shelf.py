@@ -46,12 +46,13 @@ class Shelf:
         kind, _, rest = name.partition("/")
         if kind == "node" and rest.endswith(".cfg"):
             return self._configuration(ip, rest.removesuffix(".cfg"))
-        node, _ = self._state.booting(ip)
+        node, window = self._state.booting(ip)
         if arm64.takes(node) and name in arm64.BY_TFTP:
             return self._read(node, self._state.settings.boot_dir / node.boot_set / arm64.BY_TFTP[name])
         chosen, _, file = rest.rpartition("/")
         if kind != "boot" or chosen != node.boot_set or file not in _STEPS:
             return None
+        self._state.windows.fetched(window)
         return self._read(node, self._state.settings.boot_dir / chosen / file)
 
     def _read(self, node: Node, path: Path) -> Content | None:
@@ -96,11 +97,16 @@ class Shelf:
             text = f"{Path(name).name}: {sent / 1e6:.1f} of {size / 1e6:.1f} MB"
             self._state.recorder.note(Note(node.id, events.UNDER_WAY, text, None, {"file": Path(name).name, "bytes": sent}))
 
-    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
-        """The client fell silent in the middle of it."""
+    def broke(self, ip: str, name: str, sent: int, size: int, why: str) -> None:
+        """The client takes no more, in the middle of it."""
         if (node := self._state.nodes.by_ip(ip)) is not None:
-            text = f"the transfer of {Path(name).name} broke off: {sent / 1e6:.1f} of {size / 1e6:.1f} MB were sent"
+            text = f"the transfer of {Path(name).name} broke off: {sent / 1e6:.1f} of {size / 1e6:.1f} MB were sent ({why})"
             self._state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": Path(name).name}, name, 1.0))
+
+    def other(self, ip: str, name: str) -> None:
+        """The client asks for a file that it was not offered."""
+        if not name.startswith(grub.ASKED_IN_VAIN) and not self._state.visits(ip):
+            self._state.asks_other(ip, name, "TFTP")
 
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """The client has all of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from layercake.base.text import show
 from layercake.kraken.errors import Refused
 from pxe import events
 from pxe.nodes import Node, Nodes, mac_text
@@ -13,6 +14,8 @@ from pxe.settings import Settings
 from pxe.windows import Step, Window, Windows
 
 _REFUSED_EVERY_S = 10.0
+_OTHER_EVERY_S = 30.0
+_NAMES_KEPT, _NAME_SHOWN = 8, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,19 @@ class BootState:
         if node is not None and self.windows.disputed(node.id, mac_text(mac), self.clock()):
             text = f"{mac_text(mac)} asks at {ip} for the boot script that a node has joined with"
             self.recorder.note(Note(node.id, events.SCRIPT_DISPUTED, text, None, {"ip": ip}, every=1.0))
+
+    def asks_other(self, ip: str, name: str, protocol: str) -> None:
+        """Tells of firmware that asks for a file that is not there, once for all that it asks for in a while."""
+        node = self.nodes.by_ip(ip)
+        window = self.windows.armed(node.id, self.clock()) if node is not None else None
+        if node is None or window is None:
+            return
+        self.recorder.counters["fetch.other-file"] += 1
+        window.others = (*dict.fromkeys((*window.others, name[:_NAME_SHOWN])),)[:_NAMES_KEPT]
+        text = (f"its firmware asks by {protocol} for {', '.join(map(show, window.others))}, which it was not offered (hint: "
+                "another DHCP server, or a setting of the firmware, names the file)")
+        data = {"file": name[:_NAME_SHOWN], "files": list(window.others), "ip": ip}
+        self.recorder.note(Note(node.id, events.OTHER_FILE, text, None, data, every=_OTHER_EVERY_S))
 
     def began(self, node: Node, step: Step, name: str) -> None:
         """A transfer to the node has begun."""

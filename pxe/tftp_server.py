@@ -38,8 +38,11 @@ class Gate(Protocol):
     def going(self, ip: str, name: str, sent: int, size: int) -> None:
         """A long transfer gets on: so many bytes of it are there."""
 
-    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
-        """The client had got so many bytes, and takes no more."""
+    def broke(self, ip: str, name: str, sent: int, size: int, why: str) -> None:
+        """The client had got so many bytes, and takes no more: why."""
+
+    def other(self, ip: str, name: str) -> None:
+        """A client that may fetch asks for a file that is not there."""
 
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """A transfer ended and the client has all of it."""
@@ -126,6 +129,8 @@ class TftpServer:
                 why = refusal.message
         if content is None or why:
             self._counters["tftp.refused"] += 1
+            if not why:
+                self._gate.other(peer[0], name)
             self._refuse(peer, Code.ACCESS if why else Code.NOT_FOUND, why or "no such file")
             return
         self._start(data, peer, name, content, negotiate(request.options, len(content)))
@@ -163,9 +168,17 @@ class TftpServer:
                 live.sock.send(packet)
             except BlockingIOError:
                 return  # the buffer is full; what is missing is sent again on time-out
-            except OSError:  # connection refused: the client is gone
-                self._end(live)
+            except ConnectionRefusedError:
+                self._gone(live)
                 return
+            except OSError:  # no way there now, as while a cable is out: the same
+                self._counters["tftp.send-failed"] += 1
+                return
+
+    def _gone(self, live: _Live) -> None:
+        """The client's machine answers, and has no such port any more: it has started anew, or its firmware has given up."""
+        live.transfer.phase = Phase.GONE
+        self._end(live)
 
     def _answered(self, live: _Live) -> None:
         for _ in range(_DRAIN):
@@ -176,9 +189,11 @@ class TftpServer:
             except TftpError:
                 self._counters["tftp.malformed"] += 1
                 continue
-            except OSError:
-                self._end(live)
+            except ConnectionRefusedError:
+                self._gone(live)
                 return
+            except OSError:
+                return  # about a packet that found no way: what is missing is sent again
             now = self._clock()
             self._send(live, live.transfer.answer(op, number, now))
             if now - live.told >= _TELL_S:
@@ -212,7 +227,7 @@ class TftpServer:
         live.sock.close()
         phase = live.transfer.phase
         self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
-        if phase is Phase.SILENT and not live.transfer.fresh:
-            self._gate.broke(live.peer[0], live.name, live.transfer.sent, live.size)
+        if phase in (Phase.SILENT, Phase.GONE) and not live.transfer.fresh:
+            self._gate.broke(live.peer[0], live.name, live.transfer.sent, live.size, phase.value)
         if phase is Phase.DONE:
             self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)

@@ -7,7 +7,12 @@ import mmap
 
 from pxe.tftp_packet import Op, Terms, build_data, build_oack
 
-_ATTEMPTS = 6
+SILENT_S = 60.0
+"""Seconds without an answer after which a client that had begun is given up."""
+FRESH_S = 10.0
+"""The same of one that has answered nothing yet: its request may have come from somebody else, and its own retry begins anew."""
+_BACKOFF_S = 4.0
+"""What was not answered is sent again after the agreed time, then twice that, and so on, up to this."""
 LIFE_S = 120.0
 """Seconds that any transfer may take, however small the file is."""
 SLOWEST = 1_000.0
@@ -22,6 +27,7 @@ class Phase(enum.Enum):
     DONE = "done"
     ABORTED = "the client stopped it"
     SILENT = "the client fell silent"
+    GONE = "the client's port is closed"
 
 
 class Transfer:
@@ -34,8 +40,8 @@ class Transfer:
         self._blocks = len(data) // terms.block + 1  # the last block is short, if need be empty
         self._oack = build_oack(terms.acknowledged) if terms.acknowledged else b""
         self._acked = -1 if self._oack else 0
-        self._attempts = 0
-        self._sent_at = now
+        self._wait = terms.timeout
+        self._sent_at = self._heard_at = now
         self.started = now
         self.phase = Phase.RUNNING
 
@@ -51,7 +57,11 @@ class Transfer:
 
     def due(self, now: float) -> bool:
         """Whether the client has been silent for so long that something must be sent again, or has taken too long in all."""
-        return now - self._sent_at >= self._terms.timeout or now - self.started >= self._life
+        return now - self._sent_at >= self._wait or self._over(now)
+
+    def _over(self, now: float) -> bool:
+        silent = FRESH_S if self.fresh else SILENT_S
+        return now - self._heard_at >= max(silent, 2 * self._terms.timeout) or now - self.started >= self._life
 
     def begin(self, now: float) -> list[bytes]:
         """The first packets, also when the client asks a second time."""
@@ -80,17 +90,17 @@ class Transfer:
             if ahead > self._terms.window or (ahead == 0 and self._terms.window == 1) or self._acked + ahead > self._blocks:
                 return []
             self._acked += ahead
-        self._attempts = 0
-        self._sent_at = now
+        self._wait = self._terms.timeout
+        self._sent_at = self._heard_at = now
         if self._acked >= self._blocks:
             self.phase = Phase.DONE
             return []
         return self._window()
 
     def timeout(self, now: float) -> list[bytes]:
-        """Sends again what was not acknowledged, a few times, while the transfer lives."""
-        self._attempts += 1
-        if self._attempts >= _ATTEMPTS or now - self.started >= self._life:
+        """Sends again what was not acknowledged, less and less often, while the transfer lives."""
+        self._wait = max(self._terms.timeout, min(2 * self._wait, _BACKOFF_S))
+        if self._over(now):
             self.phase = Phase.SILENT
             return []
         return self.begin(now)

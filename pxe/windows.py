@@ -22,6 +22,8 @@ from pxe import events
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{8,256}")
 _STEPS_KEPT = 64
 MAX_WINDOW_S = 86_400.0
+AGAIN_AT_MOST = 3
+"""How often a machine that begins anew in one boot gets its script again."""
 _STEP_PROLONGS_S = 60.0
 _PROLONGED_AT_MOST = 3.0
 
@@ -82,8 +84,10 @@ class StepSeen:
 @dataclass(slots=True)
 class Window:
     """One boot of one node. `confirmed`: the head is known to know that this window is open. `asked` are the MAC addresses that
-    were offered something by DHCP in it. `moved` is when a transfer was last seen to get on, 0 if none was. `doubt` is why this
-    boot will not do, as far as is known beforehand. `over` is set when the node has joined, or when the window is `spoiled`:
+    were offered something by DHCP in it, `given` is the one that has the script, "" for none. `anew`: that one was offered
+    something once more since, so its machine has begun anew, and gets the script again; `again` is how often it did. `others` are
+    files that were asked for and not offered. `moved` is when a transfer was last seen to get on, 0 if none was. `doubt` is why
+    this boot will not do, as far as is known beforehand. `over` is set when the node has joined, or when the window is `spoiled`:
     why."""
 
     node: str
@@ -93,7 +97,10 @@ class Window:
     open: bool = True
     confirmed: bool = False
     asked: set[str] = field(default_factory=set)
-    script_sent: bool = False
+    given: str = ""
+    anew: bool = False
+    again: int = 0
+    others: tuple[str, ...] = ()
     joined: bool = False
     spoiled: str = ""
     doubt: str = ""
@@ -167,21 +174,37 @@ class Windows:
             return self.disarm(node)
         return False
 
-    def asked(self, node: str, mac: str) -> None:
-        """A MAC address was offered something to boot."""
-        if (window := self._windows.get(node)) is not None:
-            window.asked.add(mac)
+    def asked(self, node: str, mac: str) -> bool:
+        """A MAC address was offered something to boot. Says whether its machine is seen to begin anew by that: it has the script of
+        this boot already, and firmware that has it does not ask again."""
+        window = self._windows.get(node)
+        if window is None:
+            return False
+        window.asked.add(mac)
+        if not window.open or window.given != mac or window.anew:
+            return False
+        window.anew = True
+        return True
+
+    def fetched(self, window: Window) -> None:
+        """Somebody fetches what the script names. Who has begun anew has none yet, so that was another, or no beginning."""
+        window.anew = False
 
     def hand_out(self, window: Window, mac: str) -> str:
-        """Why the script of a window is not handed out to a MAC address, "" if it is, which is so once. Who asks twice is a machine
-        that has started anew, or two that share an address: the window ends, for the token may be in other hands."""
+        """Why the script of a window is not handed out to a MAC address, "" if it is: once, and again to the same one when it has
+        begun anew, a few times. It has the same token then, so of two machines that have it the second to join is found out.
+        Whoever else asks twice shares an address with another: the window ends, for the token may be in other hands."""
         if mac not in window.asked:
             return f"{mac} has not asked for an address in this boot"
-        if not window.script_sent:
-            window.script_sent = True
+        if not window.given:
+            window.given = mac
+            return ""
+        if window.given == mac and window.anew and window.again < AGAIN_AT_MOST:
+            window.anew, window.again = False, window.again + 1
             return ""
         window.open = False
-        window.spoiled = "the boot script was asked for twice: the machine started anew, or another has its address"
+        window.spoiled = ("the boot script was asked for too often: the machine starts anew again and again" if window.anew else
+                          "the boot script was asked for twice, and the machine did not begin anew: another has its address")
         window.over.set()
         return window.spoiled
 
@@ -194,7 +217,7 @@ class Windows:
     def disputed(self, node: str, mac: str, now: float) -> bool:
         """Whether who asks for a script by this MAC address had been on the way to it, while another has joined with it."""
         window = self._windows.get(node)
-        return window is not None and window.joined and window.script_sent and mac in window.asked and now < window.until
+        return window is not None and window.joined and bool(window.given) and mac in window.asked and now < window.until
 
     def record(self, node: str, step: Step, now: float, data: Mapping[str, Any], *, done: bool = True) -> None:
         """Adds a step to the node's present boot; outside any boot it is dropped."""
@@ -230,6 +253,11 @@ class Windows:
         if not last.done:
             return f"{last.text} {age}, its transfer never ended{doubt}"
         return f"{last.step.label} {age}, {last.step.missing}{doubt}"
+
+    def came_to(self, node: str) -> str:
+        """The last that was seen of the node's present boot."""
+        window = self._windows.get(node)
+        return window.steps[-1].text if window is not None and window.steps else "power-on"
 
     def report(self, node: str, now: float) -> dict[str, Any]:
         """The node's present boot, JSON-ready: whether it is armed, for how long, and its steps with their ages in seconds."""

@@ -7,6 +7,7 @@ The same code runs on the head, for all nodes, and on a node, for itself; `actor
 - A timeout may put down a value (boot-wait: power=HANG) that leads round a loop of other mutations. Its failed attempts are counted
   through the loop, else a node that never boots would be power-cycled for ever; they are forgotten when that mutation completes,
   when something else is wanted, when a person clears the node, and when the goal was met for STABLE_S.
+- What has stalled is as good as timed out, however early: the machine hangs, and is started anew.
 - A loop in which everything completes (a power supply that trips after each power-on) is bounded by ROUNDS_LIMIT.
 - Values put down by a timeout are assumptions: they give way to evidence (Planner.observe).
 - The head gives the node's own mutations their timeout and AWAIT_MARGIN_S more, counts, and never puts down a value for them: that
@@ -122,10 +123,10 @@ class _Turn:
                         self.set(active=dataclasses.replace(self.node.active, superseded=True))
                 if found:
                     self.discovered(found, "the desired state has changed")
-            case Failed(mutation, attempt, error):
+            case Failed(mutation, attempt, error, after):
                 active = self.node.active
                 if active is not None and active.mine and (active.mutation, active.attempt) == (mutation, attempt):
-                    self.gave_up(active, error)
+                    self.gave_up(active, error, after)
             case Cleared(by):
                 self.forgive(f"cleared by {by}")
             case Barred(reason):
@@ -234,10 +235,13 @@ class _Turn:
             self.assume_worst(active)
         self.failed(f"{active.mutation} was not done after {self.now - active.started:.0f} s")
 
-    def gave_up(self, active: Active, error: str) -> None:
-        """A handler has failed. One that gives up as its time runs out says the same as the deadline, and often says why."""
-        if active.mutation in self.planner and self.now >= active.started + self.planner.mutation(active.mutation).timeout - RACE_S:
-            self.assume_worst(active)
+    def gave_up(self, active: Active, error: str, after: str) -> None:
+        """A handler has failed. One that gives up as its time runs out says the same as the deadline, and often says why; so does
+        one that says `after` what nothing more was seen. Progress may have brought the deadline forward."""
+        if active.mutation in self.planner:
+            until = min(active.deadline, active.started + self.planner.mutation(active.mutation).timeout)
+            if after or self.now >= until - RACE_S:
+                self.assume_worst(active)
         self.failed(error)
 
     def assume_worst(self, active: Active) -> None:

@@ -9,6 +9,7 @@
      +-- Refused               the request is understood and not allowed now (BUSY node, window closed)
      +-- Unreachable           something outside does not answer (BMC, node, head)
      +-- OperationFailed       something outside answered with a failure
+          +-- Stalled          something outside has begun, and does not get on
 """
 
 from __future__ import annotations
@@ -56,3 +57,11 @@ class Unreachable(LayercakeError):
 
 class OperationFailed(LayercakeError):
     """Something outside answered that it failed."""
+
+
+class Stalled(OperationFailed):
+    """Something outside does not get on, and will not by itself; `after` is the last that was seen of it."""
+
+    def __init__(self, message: str, *, after: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.after = after

@@ -141,11 +141,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An attempt of this actor failed. Ignored unless it is the attempt under way."""
+    """An attempt of this actor failed. Ignored unless it is the attempt under way. `after` is said of what has begun and does not
+    get on: the last that was seen of it. It has stalled, then, which is the same as a timeout before its time."""
 
     mutation: str
     attempt: int
     error: str
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)

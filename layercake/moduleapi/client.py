@@ -26,7 +26,7 @@ import msgspec
 from layercake.base import logs
 from layercake.base.door import open_files
 from layercake.base.process import leave_no_core
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Stalled, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module, Site
@@ -120,6 +120,7 @@ class _Runner:
             result.ok = True
         except LayercakeError as error:
             result.error, result.hint = error.message, error.hint
+            result.after = error.after if isinstance(error, Stalled) else ""
         except asyncio.CancelledError:
             return
         except Exception as error:  # a bug in a handler must reach the operator as a failed attempt

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cmodule.proto\x12\x13layercake.module.v1\"K\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x0e\n\x06\x63ookie\x18\x04 \x01(\t\"\x91\x01\n\tDiscovery\x12\x0c\n\x04node\x18\x01 \x01(\t\x12:\n\x06values\x18\x02 \x03(\x0b\x32*.layercake.module.v1.Discovery.ValuesEntry\x12\x0b\n\x03why\x18\x03 \x01(\t\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"V\n\x05\x45vent\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x10\n\x08severity\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\tdata_json\x18\x05 \x01(\t\"\xb5\x01\n\x0eMutationResult\x12\n\n\x02id\x18\x01 \x01(\x04\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\x12?\n\x06values\x18\x05 \x03(\x0b\x32/.layercake.module.v1.MutationResult.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Y\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\x12\x0c\n\x04json\x18\x05 \x01(\x0c\x12\x0c\n\x04kind\x18\x06 \x01(\t\"\x9c\x02\n\x0b\x46romService\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.layercake.module.v1.HelloH\x00\x12\x33\n\tdiscovery\x18\x02 \x01(\x0b\x32\x1e.layercake.module.v1.DiscoveryH\x00\x12+\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x1a.layercake.module.v1.EventH\x00\x12\x35\n\x06result\x18\x04 \x01(\x0b\x32#.layercake.module.v1.MutationResultH\x00\x12-\n\x06\x61nswer\x18\x05 \x01(\x0b\x32\x1b.layercake.module.v1.AnswerH\x00\x12\x10\n\x06health\x18\x06 \x01(\tH\x00\x42\x06\n\x04kind\"+\n\x08Settings\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x12\x11\n\tsite_json\x18\x02 \x01(\x0c\")\n\x0bNodeChanged\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"\x1b\n\x0bNodeRemoved\x12\x0c\n\x04node\x18\x01 \x01(\t\"\x84\x01\n\tNodeState\x12\x0c\n\x04node\x18\x01 \x01(\t\x12:\n\x06values\x18\x02 \x03(\x0b\x32*.layercake.module.v1.NodeState.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"m\n\x06Mutate\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x10\n\x08mutation\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bparams_json\x18\x06 \x01(\x0c\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"0\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0c\n\x04json\x18\x03 \x01(\x0c\"\x99\x03\n\x08\x46romHead\x12\x31\n\x08settings\x18\x01 \x01(\x0b\x32\x1d.layercake.module.v1.SettingsH\x00\x12\x38\n\x0cnode_changed\x18\x02 \x01(\x0b\x32 .layercake.module.v1.NodeChangedH\x00\x12\x38\n\x0cnode_removed\x18\x03 \x01(\x0b\x32 .layercake.module.v1.NodeRemovedH\x00\x12\x34\n\nnode_state\x18\x04 \x01(\x0b\x32\x1e.layercake.module.v1.NodeStateH\x00\x12-\n\x06mutate\x18\x05 \x01(\x0b\x32\x1b.layercake.module.v1.MutateH\x00\x12-\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1b.layercake.module.v1.CancelH\x00\x12)\n\x04\x63\x61ll\x18\x07 \x01(\x0b\x32\x19.layercake.module.v1.CallH\x00\x12\x0f\n\x05ready\x18\x08 \x01(\x08H\x00\x12\x0e\n\x04stop\x18\t \x01(\x08H\x00\x42\x06\n\x04kind2[\n\nModuleHost\x12M\n\x06\x41ttach\x12 .layercake.module.v1.FromService\x1a\x1d.layercake.module.v1.FromHead(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cmodule.proto\x12\x13layercake.module.v1\"K\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x0e\n\x06\x63ookie\x18\x04 \x01(\t\"\x91\x01\n\tDiscovery\x12\x0c\n\x04node\x18\x01 \x01(\t\x12:\n\x06values\x18\x02 \x03(\x0b\x32*.layercake.module.v1.Discovery.ValuesEntry\x12\x0b\n\x03why\x18\x03 \x01(\t\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"V\n\x05\x45vent\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x10\n\x08severity\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\tdata_json\x18\x05 \x01(\t\"\xc4\x01\n\x0eMutationResult\x12\n\n\x02id\x18\x01 \x01(\x04\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\x12?\n\x06values\x18\x05 \x03(\x0b\x32/.layercake.module.v1.MutationResult.ValuesEntry\x12\r\n\x05\x61\x66ter\x18\x06 \x01(\t\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Y\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\x12\x0c\n\x04json\x18\x05 \x01(\x0c\x12\x0c\n\x04kind\x18\x06 \x01(\t\"\x9c\x02\n\x0b\x46romService\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.layercake.module.v1.HelloH\x00\x12\x33\n\tdiscovery\x18\x02 \x01(\x0b\x32\x1e.layercake.module.v1.DiscoveryH\x00\x12+\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x1a.layercake.module.v1.EventH\x00\x12\x35\n\x06result\x18\x04 \x01(\x0b\x32#.layercake.module.v1.MutationResultH\x00\x12-\n\x06\x61nswer\x18\x05 \x01(\x0b\x32\x1b.layercake.module.v1.AnswerH\x00\x12\x10\n\x06health\x18\x06 \x01(\tH\x00\x42\x06\n\x04kind\"+\n\x08Settings\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x12\x11\n\tsite_json\x18\x02 \x01(\x0c\")\n\x0bNodeChanged\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"\x1b\n\x0bNodeRemoved\x12\x0c\n\x04node\x18\x01 \x01(\t\"\x84\x01\n\tNodeState\x12\x0c\n\x04node\x18\x01 \x01(\t\x12:\n\x06values\x18\x02 \x03(\x0b\x32*.layercake.module.v1.NodeState.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"m\n\x06Mutate\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x10\n\x08mutation\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bparams_json\x18\x06 \x01(\x0c\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"0\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0c\n\x04json\x18\x03 \x01(\x0c\"\x99\x03\n\x08\x46romHead\x12\x31\n\x08settings\x18\x01 \x01(\x0b\x32\x1d.layercake.module.v1.SettingsH\x00\x12\x38\n\x0cnode_changed\x18\x02 \x01(\x0b\x32 .layercake.module.v1.NodeChangedH\x00\x12\x38\n\x0cnode_removed\x18\x03 \x01(\x0b\x32 .layercake.module.v1.NodeRemovedH\x00\x12\x34\n\nnode_state\x18\x04 \x01(\x0b\x32\x1e.layercake.module.v1.NodeStateH\x00\x12-\n\x06mutate\x18\x05 \x01(\x0b\x32\x1b.layercake.module.v1.MutateH\x00\x12-\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1b.layercake.module.v1.CancelH\x00\x12)\n\x04\x63\x61ll\x18\x07 \x01(\x0b\x32\x19.layercake.module.v1.CallH\x00\x12\x0f\n\x05ready\x18\x08 \x01(\x08H\x00\x12\x0e\n\x04stop\x18\t \x01(\x08H\x00\x42\x06\n\x04kind2[\n\nModuleHost\x12M\n\x06\x41ttach\x12 .layercake.module.v1.FromService\x1a\x1d.layercake.module.v1.FromHead(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,31 +46,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENT']._serialized_start=262
   _globals['_EVENT']._serialized_end=348
   _globals['_MUTATIONRESULT']._serialized_start=351
-  _globals['_MUTATIONRESULT']._serialized_end=532
+  _globals['_MUTATIONRESULT']._serialized_end=547
   _globals['_MUTATIONRESULT_VALUESENTRY']._serialized_start=215
   _globals['_MUTATIONRESULT_VALUESENTRY']._serialized_end=260
-  _globals['_ANSWER']._serialized_start=534
-  _globals['_ANSWER']._serialized_end=623
-  _globals['_FROMSERVICE']._serialized_start=626
-  _globals['_FROMSERVICE']._serialized_end=910
-  _globals['_SETTINGS']._serialized_start=912
-  _globals['_SETTINGS']._serialized_end=955
-  _globals['_NODECHANGED']._serialized_start=957
-  _globals['_NODECHANGED']._serialized_end=998
-  _globals['_NODEREMOVED']._serialized_start=1000
-  _globals['_NODEREMOVED']._serialized_end=1027
-  _globals['_NODESTATE']._serialized_start=1030
-  _globals['_NODESTATE']._serialized_end=1162
+  _globals['_ANSWER']._serialized_start=549
+  _globals['_ANSWER']._serialized_end=638
+  _globals['_FROMSERVICE']._serialized_start=641
+  _globals['_FROMSERVICE']._serialized_end=925
+  _globals['_SETTINGS']._serialized_start=927
+  _globals['_SETTINGS']._serialized_end=970
+  _globals['_NODECHANGED']._serialized_start=972
+  _globals['_NODECHANGED']._serialized_end=1013
+  _globals['_NODEREMOVED']._serialized_start=1015
+  _globals['_NODEREMOVED']._serialized_end=1042
+  _globals['_NODESTATE']._serialized_start=1045
+  _globals['_NODESTATE']._serialized_end=1177
   _globals['_NODESTATE_VALUESENTRY']._serialized_start=215
   _globals['_NODESTATE_VALUESENTRY']._serialized_end=260
-  _globals['_MUTATE']._serialized_start=1164
-  _globals['_MUTATE']._serialized_end=1273
-  _globals['_CANCEL']._serialized_start=1275
-  _globals['_CANCEL']._serialized_end=1295
-  _globals['_CALL']._serialized_start=1297
-  _globals['_CALL']._serialized_end=1345
-  _globals['_FROMHEAD']._serialized_start=1348
-  _globals['_FROMHEAD']._serialized_end=1757
-  _globals['_MODULEHOST']._serialized_start=1759
-  _globals['_MODULEHOST']._serialized_end=1850
+  _globals['_MUTATE']._serialized_start=1179
+  _globals['_MUTATE']._serialized_end=1288
+  _globals['_CANCEL']._serialized_start=1290
+  _globals['_CANCEL']._serialized_end=1310
+  _globals['_CALL']._serialized_start=1312
+  _globals['_CALL']._serialized_end=1360
+  _globals['_FROMHEAD']._serialized_start=1363
+  _globals['_FROMHEAD']._serialized_end=1772
+  _globals['_MODULEHOST']._serialized_start=1774
+  _globals['_MODULEHOST']._serialized_end=1865
 # @@protoc_insertion_point(module_scope)

@@ -50,7 +50,7 @@ class Event(_message.Message):
     def __init__(self, node: _Optional[str] = ..., kind: _Optional[str] = ..., severity: _Optional[str] = ..., text: _Optional[str] = ..., data_json: _Optional[str] = ...) -> None: ...
 
 class MutationResult(_message.Message):
-    __slots__ = ("id", "ok", "error", "hint", "values")
+    __slots__ = ("id", "ok", "error", "hint", "values", "after")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -63,12 +63,14 @@ class MutationResult(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     id: int
     ok: bool
     error: str
     hint: str
     values: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[int] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., hint: _Optional[str] = ..., values: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    after: str
+    def __init__(self, id: _Optional[int] = ..., ok: _Optional[bool] = ..., error: _Optional[str] = ..., hint: _Optional[str] = ..., values: _Optional[_Mapping[str, str]] = ..., after: _Optional[str] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("id", "ok", "error", "hint", "json", "kind")

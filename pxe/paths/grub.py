@@ -13,6 +13,8 @@ SHIM, GRUB, CONFIG = "shimx64.efi", "grubx64.efi", "grub/grub.cfg"
 FILES = {SHIM: "shim/shimx64.efi.signed", GRUB: "grub/x86_64-efi-signed/grubnetx64.efi.signed"}
 """What clients ask for, and where it is below /usr/lib in the packages shim-signed and grub-efi-amd64-signed. Shim asks for GRUB by
 this name."""
+ASKED_IN_VAIN = ("grub/", "revocations", "shim_certificate")
+"""How the names of files begin that shim and GRUB ask for and do without."""
 
 FIRST = b"""set timeout=0
 configfile (tftp,$net_default_server)/node/$net_default_mac.cfg

@@ -12,12 +12,14 @@ import aiohttp
 import pytest
 
 from layercake.moduleapi.service import FakeLink
+from pxe import events
 from pxe.http_server import LIMITS, HttpServer
-from pxe.nodes import Node, Nodes
-from pxe.notes import Recorder
+from pxe.nodes import Node, Nodes, mac_bytes
+from pxe.notes import Note, Recorder
 from pxe.settings import Settings
 from pxe.state import BootState
-from pxe.windows import Windows
+from pxe.windows import AGAIN_AT_MOST, Step, Windows
+from tests.support.clock import FakeClock
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 TOKEN = "one-use_token.42"
@@ -134,6 +136,65 @@ async def test_a_script_is_sent_once_in_a_boot_and_a_second_request_ends_it(web:
     assert [e[1] for e in link.events].count("boot.script-refused") == 1
     assert window.over.is_set() and "asked for twice" in window.spoiled
     assert (await fetch(web, "/boot/minos.img"))[0] == 403, "nobody boots by this window any more"
+
+
+def offer(mac: str = MAC) -> Note:
+    """What is noted when a MAC address is offered something to boot."""
+    return Note(NODE, events.OFFER_SENT, "offered", data={"mac": mac}, step=Step.OFFER)
+
+
+async def test_a_machine_that_begins_anew_gets_the_same_script_again_a_few_times(web: BootState, link: FakeLink) -> None:
+    window = web.windows.armed(NODE, web.clock())
+    assert window is not None
+    first = await fetch(web, SCRIPT)
+    for number in range(AGAIN_AT_MOST):
+        web.recorder.note(offer())
+        web.recorder.note(offer())  # iPXE asks too, when the firmware has
+        assert await fetch(web, SCRIPT) == first and window.again == number + 1, "the second to join with its token is found out"
+        assert (await fetch(web, "/boot/vmlinuz"))[0] == 200
+    assert "boot.begun-anew" in [e[1] for e in link.events] and not window.over.is_set()
+    web.recorder.note(offer())
+    status, body, _ = await fetch(web, SCRIPT)
+    assert status == 403 and b"starts anew again and again" in body and window.over.is_set()
+
+
+@pytest.mark.parametrize("how", ["no DHCP since", "another card of the node", "another address", "fetches what the script names",
+                                 "after the join"])
+async def test_no_stranger_gets_the_script_that_a_machine_has(web: BootState, node: Node, how: str) -> None:
+    other = "52:54:00:00:01:02"
+    web.nodes.put(dataclasses.replace(node, ip="127.0.0.1", macs=(*node.macs, mac_bytes(other))))
+    window = web.windows.armed(NODE, web.clock())
+    assert window is not None and (await fetch(web, SCRIPT))[0] == 200
+    path = SCRIPT
+    if how == "another card of the node":
+        web.recorder.note(offer(other))
+        path = SCRIPT.replace(MAC.replace(":", "-"), other.replace(":", "-"))
+    elif how == "another address":
+        web.recorder.note(offer())
+        web.nodes.put(dataclasses.replace(node, ip="127.0.0.9"))
+    elif how == "fetches what the script names":
+        web.recorder.note(offer())
+        assert (await fetch(web, "/boot/vmlinuz"))[0] == 200
+    elif how == "after the join":
+        web.windows.state(NODE, {"boot": "INIT", "power": "ON"})
+        web.recorder.note(offer())
+    status, body, _ = await fetch(web, path)
+    assert status == 403 and b"layercake.token" not in body
+    spoils = how in ("no DHCP since", "another card of the node", "fetches what the script names")
+    assert bool(window.spoiled) is spoils, "who has the MAC address ends the boot of both, others cannot"
+
+
+async def test_firmware_that_asks_for_another_file_is_told_once_for_all(web: BootState, link: FakeLink, clock: FakeClock) -> None:
+    for name in ("pxelinux.0", "a" * 200, "%1b[31mred", *(f"pxelinux.cfg/{n:x}" for n in range(30))):
+        assert (await fetch(web, f"/{name}"))[0] == 404
+    (told,) = [e for e in link.events if e[1] == "boot.other-file"]
+    assert told[3] == "warning" and "'/pxelinux.0'" in told[2] and "which it was not offered" in told[2]
+    clock.now += 31
+    assert (await fetch(web, "/boot/again"))[0] == 404
+    _, told = [e for e in link.events if e[1] == "boot.other-file"]
+    assert len(told[4]["files"]) == 8 and len(told[2]) < 900 and "\x1b[31mred" not in told[2] and r"\x1b[31mred" in told[2]
+    web.windows.disarm(NODE)
+    assert (await fetch(web, "/pxelinux.0"))[0] == 404 and web.recorder.counters["fetch.other-file"] == 34
 
 
 async def test_who_asks_for_a_script_that_a_node_has_joined_with_is_told_of(web: BootState, link: FakeLink) -> None:

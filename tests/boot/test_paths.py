@@ -68,9 +68,20 @@ def test_no_other_file_is_had(shelf: Shelf, name: str) -> None:
 
 
 def test_a_transfer_that_breaks_off_is_told_of(shelf: Shelf, link: FakeLink) -> None:
-    shelf.broke("127.0.0.1", "grubx64.efi", 1_800_000, 3_800_000)
-    shelf.broke("127.0.0.9", "grubx64.efi", 1, 2)
-    assert [e[2] for e in link.events] == ["the transfer of grubx64.efi broke off: 1.8 of 3.8 MB were sent"]
+    shelf.broke("127.0.0.1", "grubx64.efi", 1_800_000, 3_800_000, "the client fell silent")
+    shelf.broke("127.0.0.9", "grubx64.efi", 1, 2, "")
+    assert [e[2] for e in link.events] == [
+        "the transfer of grubx64.efi broke off: 1.8 of 3.8 MB were sent (the client fell silent)"]
+
+
+def test_firmware_that_asks_for_another_file_by_tftp_is_told_of(shelf: Shelf, link: FakeLink) -> None:
+    for name in ("revocations_sku.efi", "shim_certificate_0.efi", "grub/x86_64-efi/command.lst"):
+        shelf.other("127.0.0.1", name)
+    assert link.events == [], "these are asked for on the way, and done without"
+    shelf.other("127.0.0.9", "pxelinux.0")
+    shelf.other("127.0.0.1", "pxelinux.0")
+    (told,) = link.events
+    assert told[1] == "boot.other-file" and told[4]["file"] == "pxelinux.0" and "by TFTP for 'pxelinux.0'" in told[2]
 
 
 def test_another_nodes_configuration_and_a_stranger_get_nothing(shelf: Shelf) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Stalled
 from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from pxe import dhcp_packet as dhcp
@@ -166,8 +166,9 @@ async def test_a_wait_that_runs_out_says_how_far_the_boot_came(
     await service.mutate(make_request("boot-arm"))
     for step, done in steps:
         service._windows.record(NODE, step, time.monotonic() - 65, {"file": "vmlinuz"}, done=done)
-    with pytest.raises(OperationFailed, match="cannot boot n1: " + text):
+    with pytest.raises(Stalled, match="cannot boot n1: " + text) as stalled:
         await service.mutate(make_request("boot-wait", timeout=0.01))
+    assert stalled.value.after == (text.split(" 65 s ago")[0] if steps else "power-on")
     assert [(e[1], e[3]) for e in link.events] == [("boot.stalled", "warning")]
     assert not await armed(service)
 

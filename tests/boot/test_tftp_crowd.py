@@ -132,12 +132,14 @@ class Window(Open):
     def __init__(self) -> None:
         self.why = ""
         self.broken: list[tuple[str, int, int]] = []
+        self.why_broken: list[str] = []
 
     def may_fetch(self, ip: str) -> str:
         return self.why
 
-    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
+    def broke(self, ip: str, name: str, sent: int, size: int, why: str) -> None:
         self.broken.append((name, sent, size))
+        self.why_broken.append(why)
 
 
 async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
@@ -154,6 +156,27 @@ async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
         rig.clock.now += 1.0
         rig.server._tick()
     assert gate.broken == [("snponly.efi", 1024, len(PROGRAM))], "one that has taken nothing is no machine that boots"
+    assert gate.why_broken == ["the client fell silent"]
+    rig.close()
+
+
+async def test_a_client_that_is_gone_is_told_of_at_once() -> None:
+    """A machine that has started anew answers: there is no such port."""
+    gate = Window()
+    rig = Rig(gate)
+    rig.server.open()
+    client = await rig.client(until=1)
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if 2 in client.got:
+            break
+    client._transport.close()
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        rig.clock.now += 0.1
+        if gate.broken:
+            break
+    assert gate.why_broken == ["the client's port is closed"] and rig.clock.now < 30 and not rig.server._live
     rig.close()
 
 

@@ -19,6 +19,7 @@ from layercake.kraken.converge import (
     Held,
     NoChain,
     Progress,
+    Quarantined,
     Released,
     Start,
     Tick,
@@ -216,6 +217,37 @@ def test_early_failure_puts_down_no_value(planner: Planner) -> None:
     m.now += 20
     m.fail()
     assert m.value("power") == "ON"
+
+
+@pytest.mark.parametrize(("seconds", "after", "power"), [(20, "kernel sent", "HANG"), (20, "", "ON"), (59.5, "", "HANG")])
+def test_what_has_stalled_hangs_and_is_started_anew_before_its_time(
+        planner: Planner, seconds: float, after: str, power: str) -> None:
+    """A boot that was seen to get on has less time for its next step than for the whole: 60 s here. It was tried again without
+    the machine being started anew, which nobody was there to see."""
+    m = up(planner, power="ON", boot="WAIT")
+    m.post(Tick())
+    m.post(Progress("boot-wait", m.now + 60, sooner=True))
+    m.now += seconds
+    effects = m.post(Failed("boot-wait", 1, "kernel sent 20 s ago", after))
+    assert m.value("power") == power and m.node.attempts == {"boot-wait": 1} and m.node.last_error == "kernel sent 20 s ago"
+    assert effects[-1] == AttemptFailed("boot-wait", 1, "kernel sent 20 s ago", m.now + 5.0)
+    assert m.wake() == ((Start("power-reset", 1, 30),) if power == "HANG" else (Start("boot-wait", 2, 180),))
+
+
+def test_a_boot_that_stalls_each_time_is_given_up_with_the_reason(planner: Planner) -> None:
+    m = up(planner, power="ON", boot="WAIT")
+    m.post(Tick())
+    for attempt in range(1, 4):
+        assert m.active == "boot-wait"
+        m.now += 20
+        effects = m.post(Failed("boot-wait", attempt, "kernel sent 20 s ago, the initramfs was never fetched", "kernel sent"))
+        if attempt < 3:
+            m.wake()
+            m.discover(power="OFF")
+            m.discover(power="ON")
+            m.discover(boot="WAIT")
+    assert m.node.quarantine is not None and m.node.quarantine.reason.startswith("kernel sent 20 s ago")
+    assert effects[-1] == Quarantined(m.node.quarantine) and m.started().count("power-reset") == 2
 
 
 def test_timeout_without_a_value_fails_the_attempt(planner: Planner) -> None:

@@ -181,3 +181,26 @@ async def test_a_boot_service_that_cannot_wait_at_all_is_asked_once_more_only(wo
         flight = world.head._dispatcher._by_node[record.node.id]
         world.head.ear.result("pxe", flight.number, False, "vmlinuz is not there", "", {})
         assert record.machine.attempts == attempts
+
+
+async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_shown(world: World) -> None:
+    """Its module gives up when the step's own limit is over, long before that of the whole boot."""
+    record = world.node("n0")
+    for attempt in range(1, BootSettings().attempts + 1):
+        wait(world)
+        world.clock.now += 30
+        step(world, "n0")
+        world.clock.now += 100
+        flight = world.head._dispatcher._by_node[record.node.id]
+        why = f"cannot boot n0: kernel sent {attempt} s ago, the initramfs was never fetched"
+        world.head.ear.result("pxe", flight.number, False, why, "", {}, "kernel sent")
+        assert record.value("power") == "HANG" and record.machine.attempts == {"boot-wait": attempt}
+        if attempt == 1:
+            world.clock.now += 10
+            world.head.engine.tick()
+            assert record.machine.active is not None and record.machine.active.mutation == "power-reset"
+            text = explain_text(explain_view(record, world.clock(), world.head.guard))
+            assert f"  failed:  {why}" in text.splitlines() and "  tried:   boot-wait 1x" in text.splitlines()
+    assert record.machine.quarantine is not None and record.machine.quarantine.reason == why
+    text = explain_text(explain_view(record, world.clock(), world.head.guard))
+    assert why in text and "  failed:  " not in text, "it is said once"

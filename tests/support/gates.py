@@ -15,10 +15,13 @@ class Open:
     def began(self, ip: str, name: str) -> None:
         """Nobody asks."""
 
-    def broke(self, ip: str, name: str, sent: int, size: int) -> None:
+    def broke(self, ip: str, name: str, sent: int, size: int, why: str) -> None:
         """Nobody asks."""
 
     def going(self, ip: str, name: str, sent: int, size: int) -> None:
+        """Nobody asks."""
+
+    def other(self, ip: str, name: str) -> None:
         """Nobody asks."""
 
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:

@@ -36,7 +36,8 @@ class KeepingListener:
     def refused(self, module: str, why: str) -> None:
         self.refusals.append(why)
 
-    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
+    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str],
+               after: str = "") -> None:
         self.results.append((number, ok, error, hint, dict(values)))
 
     def health(self, service: str, text: str) -> None:

@@ -226,6 +226,10 @@ class Rack:
         if not wait_until_gone(pid, 10.0):
             raise RackError(f"cannot kill {self.nodes[index].name}: process {pid} stays")
 
+    def reset(self, index: int) -> None:
+        """A machine begins anew, as by its reset button. Its BMC is not told."""
+        ask(self._socket, {"op": "power", "node": self.nodes[index].name, "want": "reset"})
+
     def pause_bmc(self, index: int) -> None:
         """A BMC that hangs: it is there and answers nothing."""
         os.kill(self.machine(index)["bmc_pid"], signal.SIGSTOP)

@@ -56,7 +56,8 @@ class Listener(Protocol):
     def event(self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
         """It adds to a node's history."""
 
-    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
+    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str],
+               after: str = "") -> None:
         """An attempt at a mutation ended. Raises LayercakeError for what is not its to say."""
 
     def health(self, module: str, text: str) -> None:
@@ -245,7 +246,7 @@ class ModuleHost:
             self._listener.event(module, e.node, e.kind, e.severity, e.text, dict(parse_json(e.data_json or "{}")))
         elif kind == "result":
             r = message.result
-            self._listener.result(module, r.id, r.ok, r.error[:2000], r.hint[:500], dict(r.values))
+            self._listener.result(module, r.id, r.ok, r.error[:2000], r.hint[:500], dict(r.values), r.after[:200])
         elif kind == "health":
             self._listener.health(module, message.health[:500])
         elif kind == "answer":

@@ -246,7 +246,8 @@ class Ear:
         elif known.bearing is Bearing.FIRMWARE:
             self._patience.firmware_works(record)
 
-    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str]) -> None:
+    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str],
+               after: str = "") -> None:
         """An attempt ended."""
         flight = self._dispatcher.finished(module, number)
         record = self._store.find(flight.node) if flight is not None else None
@@ -256,14 +257,14 @@ class Ear:
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:
-            ok, error, hint = False, f"module {module} answers nonsense: {refusal.message}", ""
+            ok, error, hint, after = False, f"module {module} answers nonsense: {refusal.message}", "", ""
         if not ok:
             if record.planner.mutation(flight.mutation).stall and (left := self._patience.left(record)) >= _WORTH_S:
                 self._dispatcher.start(record, flight.mutation, flight.attempt, left)
                 return
             if record.planner.mutation(flight.mutation).joins:  # the next attempt has a token of its own
                 self._joining.close(record)
-            self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error))
+            self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error, after))
         elif values and not self._doubted(record, values):
             self._engine.post(record, Discovered(values, f"{flight.mutation} says so"))
 

@@ -76,6 +76,8 @@ def explain_text(view: dict[str, Any]) -> str:
     tried = view.get("attempts") or {}
     if tried:
         lines.append("  tried:   " + ", ".join(f"{name} {count}x" for name, count in tried.items()))
+        if view["last_error"] and not any(view["last_error"] in line for line in lines):
+            lines.append(f"  failed:  {view['last_error']}")
     if time_text := boot_time_text(view.get("boot_time")):
         lines.append(f"  boots:   {time_text}")
     if view["boot"]:

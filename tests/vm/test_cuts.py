@@ -1,0 +1,44 @@
+"""Boots that are disturbed in the middle: a cable that is pulled, a machine that begins anew. vm-testbed/cuts.py tries far more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from cuts import PHASES, Cutter, Result
+
+from tests.vm.conftest import BOOT_S, Site
+
+pytestmark = pytest.mark.vm
+
+
+def booted(site: Site, *cuts: Callable[[], Result]) -> list[Result]:
+    """The outcomes of cuts at the same time, each of another node, which are off before and converged in the end."""
+    site.head.api("POST", "/v1/nodes/state", {"range": "n[0-1]", "state": "off"})
+    site.head.wait_converged(180)
+    with ThreadPoolExecutor(len(cuts)) as threads:
+        results = [future.result() for future in [threads.submit(cut) for cut in cuts]]
+    site.head.wait_converged(BOOT_S)
+    return results
+
+
+def test_a_cable_that_is_out_for_ten_seconds_costs_no_second_start(site: Site) -> None:
+    """In the middle of the kernel by HTTP, and of the boot program by TFTP."""
+    bios, uefi = Cutter(site.rack, site.head, 0, "n0"), Cutter(site.rack, site.head, 1, "n1")
+    results = booted(site, lambda: bios.run("bios", PHASES["kernel"], 10), lambda: uefi.run("uefi", PHASES["nbp"], 10))
+    assert [(result.joined_s is not None, result.starts) for result in results] == [(True, 1), (True, 1)]
+    assert not [kind for result in results for kind in result.told if kind in ("boot.stalled", "join.disputed")]
+
+
+def test_a_machine_that_begins_anew_in_the_middle_gets_in(site: Site) -> None:
+    start = time.time()
+    bios, uefi = Cutter(site.rack, site.head, 0, "n0"), Cutter(site.rack, site.head, 1, "n1")
+    results = booted(site, lambda: bios.run("bios", PHASES["start"], 0), lambda: uefi.run("uefi", PHASES["kernel"], 0))
+    for name, result in zip(("n0", "n1"), results, strict=True):
+        events = [e for e in site.head.history(name) if e["at"] >= start]
+        tried = [e for e in events if e["kind"] == "mutation.started" and e["data"]["mutation"] == "boot-wait"]
+        assert result.joined_s is not None and result.starts == 2 and len(tried) == 1, "it was not the head that started it again"
+        assert "boot.begun-anew" in result.told and "boot.script-refused" not in result.told
+        assert sum(e["kind"] == "boot.script-sent" for e in events) == 2
