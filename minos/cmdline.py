@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from layercake.kraken.errors import InputError
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_MTU = re.compile(r"[0-9]{3,5}", re.ASCII)
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _HEAD = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}")
 _SYNC = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}:[0-9]{1,5}")
@@ -33,7 +35,8 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What the command line says. `token` is a secret; "" and None stand for what is not given. `time` is
-    the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs."""
+    the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs. `domain`, `mtu`
+    and `routes` (where to, by which router) are those of its network."""
 
     node: str
     name: str
@@ -46,6 +49,21 @@ class Identity:
     token: str
     time: int | None = None
     boot: str = ""
+    domain: str = ""
+    mtu: int | None = None
+    routes: tuple[tuple[Address, Address], ...] = ()
+
+    @property
+    def search(self) -> str:
+        """The domain that short names are looked for in: the network's, or that of a name with dots; "" for none."""
+        return self.domain or self.name.partition(".")[2]
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The names by which the machine knows itself, the longest first."""
+        short = self.name.partition(".")[0]
+        full = self.name if "." in self.name or not self.domain else f"{self.name}.{self.domain}"
+        return tuple(dict.fromkeys(name for name in (full, self.name, short) if name))
 
 
 def words(text: str) -> dict[str, str]:
@@ -71,6 +89,15 @@ def _address(word: str, value: str, *, default_prefix: int | None = None) -> Add
     if not re.fullmatch(r"[0-9]{1,3}", prefix) or not 0 < int(prefix) <= bits:
         raise InputError(f"cannot use layercake.{word}: {value[:64]!r} has no prefix length from 1 to {bits}")
     return Address(family, packed, int(prefix))
+
+
+def _route(value: str) -> tuple[Address, Address]:
+    """SUBNET/LENGTH@ROUTER."""
+    target, _, router = value.partition("@")
+    found = _address("routes", target), _address("routes", router, default_prefix=0)
+    if found[0].family != found[1].family:
+        raise InputError(f"cannot use layercake.routes: {value[:64]!r} has two kinds of address")
+    return found
 
 
 def _checked(found: dict[str, str], word: str, pattern: re.Pattern[str], what: str) -> str:
@@ -99,4 +126,7 @@ def parse(text: str) -> Identity:
         token=_checked(found, "token", _TOKEN, "a token"),
         time=int(_checked(found, "time", _TIME, "a number of seconds")) if found.get("time") else None,
         boot=_checked(found, "boot", _BOOT, "a boot set's name"),
+        domain=_checked(found, "domain", _NAME, "a domain"),
+        mtu=int(_checked(found, "mtu", _MTU, "a number of bytes")) if found.get("mtu") else None,
+        routes=tuple(_route(word) for word in found.get("routes", "").split(",") if word),
     )

@@ -25,6 +25,9 @@ CLOCK_OFF_S = 300.0
 CARD_S = 20.0
 """How long the boot card may take to show up: some load firmware first."""
 
+HOST_NAME_MAX = 64
+"""What the kernel takes (__NEW_UTS_LEN); of a longer name the first label is used, which has 63 at most."""
+
 EARLIEST = 1_767_225_600
 """2026, in seconds since the epoch: a head that says less has a dead clock itself."""
 
@@ -102,12 +105,30 @@ def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
         address, gateway = identity.address, identity.gateway
         link.ask(netlink.new_address(index, address.family, address.packed, address.prefix, link.next()),
                  f"give {name} its address")
+        if identity.mtu:
+            attempt(f"set the MTU of {name}", link.ask, netlink.link_mtu(index, identity.mtu, link.next()), "set it")
+        for target, router in identity.routes:
+            data = netlink.route(index, target.family, target.packed, target.prefix, router.packed, link.next())
+            attempt("set a route of the network", link.ask, data, f"reach it by {socket.inet_ntop(router.family, router.packed)}")
         if gateway:
             link.ask(netlink.default_route(index, gateway.family, gateway.packed, link.next()), "set the default route")
     finally:
         link.close()
-    Path("/etc/resolv.conf").write_text("".join(f"nameserver {server}\n" for server in identity.dns))
+    search = f"search {identity.search}\n" if identity.search and identity.dns else ""
+    Path("/etc/resolv.conf").write_text(search + "".join(f"nameserver {server}\n" for server in identity.dns))
     return f"{name} {socket.inet_ntop(address.family, address.packed)}/{address.prefix}"
+
+
+def set_names(identity: cmdline.Identity, etc: Path = Path("/etc")) -> None:
+    """The host name, and the names by which the machine knows itself without asking anybody. Raises OSError."""
+    import socket
+
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    if identity.address is not None:
+        lines.append(" ".join((socket.inet_ntop(identity.address.family, identity.address.packed), *identity.host_names)))
+    (etc / "hosts").write_text("\n".join(lines) + "\n")
+    names = [name for name in (identity.name, *identity.host_names) if len(name) <= HOST_NAME_MAX]
+    syscalls.set_hostname(names[0])
 
 
 def set_clock(told: int, now: float) -> str:
@@ -146,7 +167,7 @@ def prepare() -> cmdline.Identity | None:
     if not isinstance(identity, cmdline.Identity):
         return None
     if identity.name:
-        attempt("set the host name", syscalls.set_hostname, identity.name)
+        attempt("set the host name", set_names, identity)
     if identity.time is not None:
         say(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
     plug = hardware.Plug(_tables(), say, refused=hardware.unasked(line))

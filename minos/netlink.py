@@ -1,4 +1,4 @@
-"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and a default route.
+"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and routes.
 
 In-process, because each `ip` command costs a fork and an exec, which a boot on an emulated processor feels.
 The messages are built by pure functions; `Netlink` sends them and checks the acknowledgements.
@@ -16,7 +16,8 @@ RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE = 16, 20, 24
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 0x1, 0x4, 0x100, 0x400
 NLMSG_ERROR = 2
 IFF_UP = 1
-RTA_OIF, RTA_GATEWAY = 4, 5
+IFLA_MTU = 4
+RTA_DST, RTA_OIF, RTA_GATEWAY = 1, 4, 5
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 
 
@@ -35,6 +36,12 @@ def link_up(index: int, sequence: int) -> bytes:
     return message(RTM_NEWLINK, 0, sequence, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, IFF_UP, IFF_UP))
 
 
+def link_mtu(index: int, mtu: int, sequence: int) -> bytes:
+    """Sets the size of the largest packet."""
+    body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, 0, 0) + attribute(IFLA_MTU, struct.pack("=I", mtu))
+    return message(RTM_NEWLINK, 0, sequence, body)
+
+
 def new_address(index: int, family: int, packed: bytes, prefix: int, sequence: int) -> bytes:
     """Adds an address; IPv6 duplicate address detection is left out (flag NODAD), the head has assigned the address."""
     flags = 0x02 if family == socket.AF_INET6 else 0
@@ -43,8 +50,15 @@ def new_address(index: int, family: int, packed: bytes, prefix: int, sequence: i
 
 
 def default_route(index: int, family: int, gateway: bytes, sequence: int) -> bytes:
-    """A default route (table main, protocol boot, scope universe, unicast)."""
-    body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 254, 3, 0, 1, 0)
+    """A default route."""
+    return route(index, family, b"", 0, gateway, sequence)
+
+
+def route(index: int, family: int, target: bytes, prefix: int, gateway: bytes, sequence: int) -> bytes:
+    """A route (table main, protocol boot, scope universe, unicast)."""
+    body = struct.pack("=BBBBBBBBI", family, prefix, 0, 0, 254, 3, 0, 1, 0)
+    if prefix:
+        body += attribute(RTA_DST, target)
     body += attribute(RTA_GATEWAY, gateway) + attribute(RTA_OIF, struct.pack("=i", index))
     return message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
+from pxe.dhcp.relay import Heard
 from pxe.state import Fetchable
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ async def stats(service: PxeService, request: NoRequest) -> dict[str, int]:
     return service.stats()
 
 
+@call("boot.relays", role=Role.VIEWER, request=NoRequest, answer=dict[str, Heard])
+async def relays(service: PxeService, request: NoRequest) -> dict[str, Heard]:
+    """The DHCP relays that were heard last, by the networks of the inventory that they speak for."""
+    return service.relays()
+
+
 class VisitRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """For how many seconds the head itself may fetch."""
 
@@ -38,4 +45,4 @@ async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
     return service.visit(request.seconds)
 
 
-CALLS: tuple[Call, ...] = (steps, stats, visit)
+CALLS: tuple[Call, ...] = (steps, stats, relays, visit)

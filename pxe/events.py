@@ -42,6 +42,8 @@ STALLED = EventKind("boot.stalled", Severity.WARNING, "A boot did not get on in 
 TRANSFER_BROKEN = EventKind("boot.transfer-broken", Severity.WARNING, "The transfer of a boot file broke off.")
 DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that its address is used by something else.")
 DHCP_REFUSED = EventKind("dhcp.refused", Severity.INFO, "A node asked for another address than its own.")
+OTHER_NETWORK = EventKind("dhcp.other-network", Severity.WARNING,
+    "A node asks for its address in another network than the one that it belongs to: a cable or a relay is not where it should be.")
 UNKNOWN_MAC = EventKind("dhcp.unknown-mac", Severity.INFO, "A machine that is not in the inventory asks for an address.")
 BAD_RECORD = EventKind("service.bad-record", Severity.ERROR, "The boot service cannot serve a node as the inventory has it.")
 DHCP_RECEIVE_FAILED = EventKind("service.dhcp-receive-failed", Severity.WARNING,
@@ -54,6 +56,7 @@ NO_IPV6 = EventKind("service.no-ipv6", Severity.WARNING,
 EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
     FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, BEGUN_ANEW, OTHER_FILE,
-    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, UNKNOWN_MAC, BAD_RECORD, DHCP_RECEIVE_FAILED,
+    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, BAD_RECORD,
+    DHCP_RECEIVE_FAILED,
     DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import enum
 
-from pxe import dhcp_packet as dhcp
-from pxe.dhcp_packet import DhcpPacket
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.packet import DhcpPacket
 
 PXE, HTTP = b"PXEClient", b"HTTPClient"
 X86_64, AARCH64 = "x86_64", "aarch64"

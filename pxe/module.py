@@ -25,7 +25,7 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
     return {
         "name": node.name, "macs": list(node.macs), "ip": node.ip, "arch": node.arch, "firmware": node.firmware,
         "kernel_args": boot.kernel_args, "console": boot.console, "boot_set": node.boot_set,
-        "secure_boot": boot.secure_boot,
+        "secure_boot": boot.secure_boot, "network": node.network,
     }
 
 

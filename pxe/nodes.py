@@ -5,17 +5,19 @@ from __future__ import annotations
 import enum
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from layercake.kraken.errors import InputError
-from pxe.settings import packed
+from pxe.settings import Settings, packed
 from pxe.six.packet import ip_of, mac_of_address
+from pxe.subnet import Subnet, of, refusal
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _BOOT_SET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 class Firmware(enum.Enum):
@@ -31,6 +33,7 @@ class Node:
 
     `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order), so that a bad one costs
     the node its boot and not its address. `boot_set` is what it boots. `secure_boot`: its firmware runs signed programs only.
+    `subnet` is the network that it belongs to, None for that of the head.
     """
 
     id: str
@@ -44,6 +47,7 @@ class Node:
     console: str
     boot_set: str = ""
     secure_boot: bool = False
+    subnet: Subnet | None = None
 
 
 def boot_set(name: str) -> str:
@@ -66,8 +70,9 @@ def mac_bytes(text: str) -> bytes:
     return bytes.fromhex(plain.replace(":", ""))
 
 
-def from_record(node: str, record: Mapping[str, Any], network: ipaddress.IPv4Network | None = None) -> Node:
-    """Checks one record from the head. Raises InputError; `network`, if given, must hold the node's address."""
+def from_record(node: str, record: Mapping[str, Any], settings: Settings | None = None) -> Node:
+    """Checks one record from the head. Raises InputError, also for a node with an address that is neither in a network of its own
+    nor in that of the head with these settings. A head on loopback has none."""
     name = record.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"cannot serve node {node}: {name!r} is not a host name")
@@ -81,16 +86,18 @@ def from_record(node: str, record: Mapping[str, Any], network: ipaddress.IPv4Net
         ip = ipaddress.IPv4Address(record.get("ip"))
     except ValueError:
         raise InputError(f"cannot serve node {name}: {record.get('ip')!r} is not an IPv4 address") from None
-    if network is not None and (ip not in network or ip in (network.network_address, network.broadcast_address)):
-        raise InputError(f"cannot serve node {name}: {ip} is not a host address of {network}",
-                         hint="the node's ip and the head's address must be in one subnet")
+    subnet = of(record["network"], settings) if settings is not None and record.get("network") else None
+    network = subnet.network if subnet is not None else settings.network if settings is not None else None
+    if network is not None and (subnet is not None or not network.is_loopback) and (why := refusal(ip, network)):
+        raise InputError(f"cannot serve node {name}: {why}",
+                         hint="declare the node's network under `networks` in the inventory, or correct its address")
     try:
         firmware = Firmware(record.get("firmware", "bios"))
     except ValueError:
         raise InputError(f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi") from None
     return Node(node, name, macs, str(ip), packed(str(ip)), str(record.get("arch") or "x86_64"), firmware,
                 str(record.get("kernel_args") or ""), str(record.get("console") or ""),
-                boot_set(str(record.get("boot_set") or "")), record.get("secure_boot") is True)
+                boot_set(str(record.get("boot_set") or "")), record.get("secure_boot") is True, subnet)
 
 
 class Nodes:
@@ -102,6 +109,7 @@ class Nodes:
         self._by_mac: dict[bytes, Node] = {}
         self._by_ip: dict[str, Node] = {}
         self._run: dict[str, str] = {}
+        self._subnets: Counter[Subnet] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -111,6 +119,8 @@ class Nodes:
         self._forget_addresses(node.id)
         self._by_id[node.id] = node
         self._by_ip[node.ip] = node
+        if node.subnet is not None:
+            self._subnets[node.subnet] += 1
         for mac in node.macs:
             self._by_mac[mac] = node
 
@@ -124,6 +134,9 @@ class Nodes:
         old = self._by_id.get(node)
         if old is None:
             return
+        if old.subnet is not None:
+            self._subnets[old.subnet] -= 1
+            self._subnets += Counter()  # those without a node are gone
         if (owner := self._by_ip.get(old.ip)) is not None and owner.id == node:
             del self._by_ip[old.ip]
         for mac in old.macs:
@@ -150,6 +163,10 @@ class Nodes:
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
         mac = mac_of_address(address)
         return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")
+
+    def subnet_of(self, link: bytes) -> Subnet | None:
+        """The network of a link, by the address of a relay there; of the networks that nodes are in, but that of the head."""
+        return next((subnet for subnet in self._subnets if subnet.has(link)), None)
 
     def set_run(self, node: str, run: str) -> None:
         """Keeps the discovered value of the variable `run`: it tells a node in firmware from one that should be running."""

@@ -13,9 +13,10 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
-from pxe.dhcp_decision import INSTALL_SHIM, NO_SHIM, Decision, Network, decide
-from pxe.dhcp_packet import DhcpPacket
-from pxe.dhcp_server import DhcpServer
+from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome, decide
+from pxe.dhcp.packet import DhcpPacket
+from pxe.dhcp.relay import Heard, Relays
+from pxe.dhcp.server import DhcpServer
 from pxe.http_server import HttpServer
 from pxe.machine import ARCHITECTURES, Client, client_of
 from pxe.module import MODULE
@@ -35,6 +36,8 @@ from pxe.windows import Window, Windows
 _EARLY_S = 0.5
 _LIBRARY = Path("/usr/lib")
 _DISK_EVERY_S = 600.0
+HEARD = frozenset({Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM})
+"""What becomes of packets of nodes that are in their own network."""
 
 
 class PxeService(Service):
@@ -46,6 +49,7 @@ class PxeService(Service):
         self._clock = clock
         self._nodes = Nodes()
         self._windows = Windows()
+        self._relays = Relays(clock)
         self._state: BootState | None = None
         self._link: Link | None = None
         self._http: HttpServer | None = None
@@ -63,11 +67,14 @@ class PxeService(Service):
         signed, in_image = grub.programs(_LIBRARY), image.programs(_LIBRARY)
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
-        network = Network(conf, signed=self._signed)
+        common = Common(conf, signed=self._signed)
 
         def decide_now(packet: DhcpPacket) -> Decision:
             self._look_for_disk_boot(packet, recorder)
-            return decide(packet, self._nodes, self._windows, network, self._clock())
+            decision = decide(packet, self._nodes, self._windows, common, self._clock())
+            if decision.outcome in HEARD and (node := self._nodes.by_mac(packet.mac)) is not None:
+                self._relays.saw(node.subnet.name if node.subnet is not None else "", packet)
+            return decision
 
         self._http = HttpServer(state, programs, in_image)
         try:
@@ -123,7 +130,7 @@ class PxeService(Service):
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes the record over. One that cannot be used takes the node out of the table, and its history says why."""
         try:
-            self._nodes.put(from_record(node, record, self._running().settings.network))
+            self._nodes.put(from_record(node, record, self._running().settings))
         except InputError as error:
             self._nodes.remove(node)
             self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
@@ -147,6 +154,10 @@ class PxeService(Service):
     def stats(self) -> dict[str, int]:
         """The counters."""
         return {"nodes": len(self._nodes), **dict(sorted(self._running().recorder.counters.items()))}
+
+    def relays(self) -> dict[str, Heard]:
+        """The relays that were heard last, by network."""
+        return self._relays.view()
 
     def visit(self, seconds: float) -> Fetchable:
         """Lets the head itself fetch for so long; what there is to fetch for the nodes that it has."""

@@ -91,6 +91,11 @@ class Settings:
         return ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False)
 
     @property
+    def loopback(self) -> bool:
+        """Whether the head serves this machine alone: then it has no network of its own."""
+        return ipaddress.IPv4Address(self.address).is_loopback
+
+    @property
     def http_base(self) -> str:
         """Where nodes fetch boot files, without a slash at the end."""
         return http_base(self.address, self.http_port)

@@ -18,12 +18,14 @@ from layercake.head import modules
 from layercake.head.hosting import declared
 from layercake.head.settings import Settings
 from layercake.inventory.rules import GROUP, NODE
+from layercake.moduleapi.network import Network
 
 KEY_MEANINGS = {
     "arch": "The processor: `x86_64` or `aarch64`.",
     "firmware": "How it boots: `bios` or `uefi`.",
     "state": "What is wanted of it: `up` or `off`.",
     "profile": "The boot profile that its boot set is built by (`layercake profile list`); without one it boots the default set.",
+    "network": "The name of the network that its address is in. It follows from the address: given, it is held against it.",
     "mac": "The card it boots from; a list when it has several, the first is the one it boots from.",
     "ip": "Its IPv4 address.",
     "images": "The names of the images that it shall run.",
@@ -93,6 +95,8 @@ def inventory_page() -> str:
     own = [(code(k), plain(KEY_MEANINGS[k])) for k in keys]
     parts = [_INVENTORY, "## Keys of every node\n", table(("Key", "Meaning"), own),
              "## Keys of a group\n", table(("Key", "Meaning"), [(code(k), plain(GROUP_MEANINGS[k])) for k in GROUP])]
+    parts += ["## Keys of a network\n", "`networks` is a mapping of a network's name to these keys; see "
+              "[several networks](../howto/several-networks.md).\n", table(FIELDS, fields_of(Network))]
     for module in modules.built_in():
         if module.part is not None:
             prefix = f"{module.part.key}." if module.part.key else ""

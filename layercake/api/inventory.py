@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.nodes import Applied, InventoryPlan
+from layercake.api.answers.nodes import Applied, InventoryPlan, NetworkList
 from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.operations.inventory import Consent
+from layercake.head.views.inventory import networks_view
 from layercake.moduleapi.module import Role
 
-_OPEN = frozenset({"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs"})
+_OPEN = frozenset({"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs", "network"})
 """The fields whose values a viewer is shown: those of every node, and none of a module's."""
 
 
@@ -57,7 +58,11 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         consent = Consent(body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets)
         return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove, consent)
 
+    async def networks(request: web.Request, body: None) -> Any:
+        return {"networks": await networks_view(ops.head, request[CALLER].bound)}
+
     return (
+        Route("GET", "/v1/networks", Role.VIEWER, Reach.SHOWN, "The networks that nodes are in", networks, returns=NetworkList),
         Route("POST", "/v1/inventory/plan", Role.VIEWER, Reach.SITE, "What applying an inventory would do", plan, InventoryText,
               returns=InventoryPlan),
         Route("POST", "/v1/inventory/apply", Role.ADMIN, Reach.SITE, "Make an inventory the desired state", apply,

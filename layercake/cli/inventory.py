@@ -63,7 +63,7 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
     changes = [Change.from_record(c) for c in planned["changes"]]
     if not out.json:
         _show_plan(out, planned, at_once)
-    if not changes:
+    if not changes and not planned.get("networks"):
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     removed = [c.node for c in changes if c.action is Action.REMOVE]
     if removed and not allow_remove:
@@ -94,7 +94,7 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
 def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:
     """What is asked before an inventory is applied: how many nodes, and how many of those it interrupts are at work."""
     count = len(planned["changes"])
-    text = f"Apply this to {count} node{'s' if count > 1 else ''}"
+    text = f"Apply this to {count} node{'' if count == 1 else 's'}"
     switching = [name for roll in planned.get("rolls") or [] for name in roll["nodes"]] if at_once else []
     for what, names in (("remove", removed), ("change the images at once of", switching)):
         stake = at_stake(app, names) if names else ""
@@ -133,7 +133,10 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
     for warning in planned.get("warnings") or []:
         place = f"{warning['file']}:{warning['line']}: " if warning["line"] else ""
         out.note(f"{place}{warning['message']}")
-    out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty="nothing to change")
+    for change in (Change.from_record(c) for c in planned.get("networks") or []):
+        out.line(f"network {change.node}: {_network(change)}")
+    empty = "no node changes" if planned.get("networks") else "nothing to change"
+    out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty=empty)
     for adopt, text in _ADOPT.items():
         if new := [p["node"] for p in planned["plans"] if p.get("adopt") == adopt]:
             out.line(f"{fold(new)}: new; one that is found running {text}")
@@ -162,6 +165,14 @@ def _taken_back(back: Mapping[str, Any]) -> str:
 
 def _elsewhere(entry: Mapping[str, Any]) -> str:
     return f"{entry['node']}: its secret goes to {entry['to']}, and went to {entry['from']}"
+
+
+def _network(change: Change) -> str:
+    if change.action is Action.REMOVE:
+        return "is removed"
+    if change.action is Action.ADD:
+        return "is new, " + ", ".join(f"{name} {show_value(new)}" for name, (_, new) in change.fields.items())
+    return ", ".join(f"{name}: {show_value(old)} -> {show_value(new)}" for name, (old, new) in change.fields.items())
 
 
 def _what(change: Change) -> str:

@@ -21,11 +21,11 @@ _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
     (Unreachable, UNREACHABLE), (Refused, REFUSED))
 
 COMMANDS = {
-    "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "node": "nodes",
-    "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls", "events": "events", "graph": "graph",
-    "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots", "profile": "boots",
-    "boot-media": "boots", "authority": "head", "check": "check", "backup": "head", "restore": "head", "token": "tokens",
-    "audit": "audit",
+    "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "networks": "networks",
+    "node": "nodes", "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls",
+    "events": "events", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots",
+    "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check", "backup": "head", "restore": "head",
+    "token": "tokens", "audit": "audit",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 

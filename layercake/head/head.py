@@ -52,6 +52,8 @@ from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
+from layercake.head.state.networks import DOCUMENTS as NETWORKS
+from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
@@ -90,9 +92,10 @@ class Head:
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
         self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
+        self.networks = SiteNetworks()
         self.teller = Teller(
             self.store, self.table, self.host, lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.vault,
-            settings.site(data_dir))
+            settings.site(data_dir), self.networks)
         self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
         self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)
@@ -191,6 +194,7 @@ class Head:
         """Reads the database. What was discovered before is only a hint now: a node that was in sync is held for as long as its
         agent may need to come back, so that a restart of the head touches no healthy node."""
         was = self.database.load(self.store, self.table)
+        self.networks.load(self.database.documents(NETWORKS))
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
             # What was packed may have been so by other modules' variables.

@@ -19,6 +19,7 @@ from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Module, Part
+from layercake.moduleapi.network import Network
 
 MISTAKES = 500
 """Mistakes that are told; who has made more corrects these first."""
@@ -29,7 +30,8 @@ _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
 class Question(msgspec.Struct, frozen=True):
     """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
     ("package.module:NAME"), the nodes that are known (Node.to_record), and the architectures and profiles that there are boot sets
-    for, {profile: its architecture}, the site's default as ""; None: they are not looked at."""
+    for, {profile: its architecture}, the site's default as ""; None: they are not looked at. `head` is the head's address and the
+    length of its prefix (inventory.load)."""
 
     text: str
     file: str
@@ -38,6 +40,7 @@ class Question(msgspec.Struct, frozen=True):
     known: list[dict[str, Any]] = []
     arches: list[str] | None = None
     profiles: dict[str, str] | None = None
+    head: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -47,6 +50,7 @@ class Answer(msgspec.Struct, frozen=True):
     groups: dict[str, list[str]] = {}
     warnings: list[dict[str, Any]] = []
     changes: list[dict[str, Any]] = []
+    networks: dict[str, Network] = {}
     mistakes: list[dict[str, Any]] = []
     error: str = ""
     hint: str = ""
@@ -73,14 +77,15 @@ def answer(question: Question) -> Answer:
     parts = parts_of(question.modules)
     try:
         found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches,
-                     known_profiles=question.profiles)
+                     known_profiles=question.profiles, head=question.head)
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
     known = {record["name"]: Node.from_record(record, parts) for record in question.known}
     return Answer([node.to_record() for node in found.nodes.values()], {k: list(v) for k, v in found.groups.items()},
-                  [w.to_record() for w in found.warnings[:MISTAKES]], [c.to_record() for c in diff(known, found.nodes)])
+                  [w.to_record() for w in found.warnings[:MISTAKES]], [c.to_record() for c in diff(known, found.nodes)],
+                  dict(found.networks))
 
 
 def told(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
@@ -103,7 +108,8 @@ def inventory_of(file: str, found: Answer, nodes: dict[str, Node]) -> Inventory:
         raise InventoryErrors(file, problems_of(found.mistakes))
     if found.error:
         raise InputError(found.error, hint=found.hint)
-    return Inventory(file, nodes, {k: tuple(v) for k, v in found.groups.items()}, tuple(problems_of(found.warnings)))
+    return Inventory(file, nodes, {k: tuple(v) for k, v in found.groups.items()}, found.networks,
+                     tuple(problems_of(found.warnings)))
 
 
 def main() -> None:

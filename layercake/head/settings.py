@@ -105,6 +105,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Where nodes reach the head."""
         return f"https://{self.address}:{self.api_port}"
 
+    @property
+    def network(self) -> str:
+        """The subnet that the head is in."""
+        return str(ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False))
+
+    @property
+    def beside_nodes(self) -> str:
+        """The head's address and the length of its prefix, "" for a head on loopback, which is in no network of nodes."""
+        return "" if ipaddress.IPv4Address(self.address).is_loopback else f"{self.address}/{self.prefix}"
+
     def site(self, data_dir: Path) -> Site:
         """What every module's process is told of the head."""
         return Site(interface=self.interface, address=self.address, prefix=self.prefix, gateway=self.gateway, dns=self.dns,

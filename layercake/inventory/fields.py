@@ -12,6 +12,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # As the image store has it; the inventory may not import the store.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 _GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+_NETWORK = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}", re.ASCII)
 _RESERVED_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "broadcasthost")
 
 
@@ -31,6 +32,13 @@ def group_name(name: str) -> str:
         raise Mistake(f"{show(name)} is not a group name", "a letter, then letters, digits, - or _, at most 32")
     if name == "all":
         raise Mistake("a group cannot be called all", "@all already means every node")
+    return name
+
+
+def network_name(name: str) -> str:
+    """A network's name."""
+    if not _NETWORK.fullmatch(name):
+        raise Mistake(f"{show(name)} is not a network's name", "lower-case letters, digits, . _ and -, at most 32")
     return name
 
 

@@ -1,6 +1,7 @@
 """Reads a whole inventory: defaults, then a node's groups in their order, then the node itself; the later wins.
 
     defaults: {firmware: bios, state: up, images: []}
+    networks: {rack2: {subnet: 10.20.0.0/24, gateway: 10.20.0.1}}
     groups: {ipmi: {bmc: {driver: ipmi, username: admin, password: {file: /etc/layercake/bmc}}}}
     nodes:
       n0: {groups: [ipmi], mac: "52:54:00:00:00:01", ip: 10.99.0.50, bmc: {address: 10.98.1.10}}
@@ -11,6 +12,7 @@ A mapping of a module (bmc) is merged key by key; every other value replaces the
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,23 +24,25 @@ from layercake.inventory import fields, ranges, schema
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import Keys
 from layercake.inventory.schema import Inventory, Node
-from layercake.inventory.sections import Field, Reader, Section
+from layercake.inventory.sections import Field, Reader, Section, networks
 from layercake.inventory.source import read
 from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse
 from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.module import NodePart, Part
+from layercake.moduleapi.network import Subnets, is_host
 
-TOP = ("defaults", "groups", "nodes")
+TOP = ("defaults", "groups", "networks", "nodes")
 
 
 def load(
     source: str | Path, file: str = "", known_images: Collection[str] | None = None, *, parts: Mapping[str, Part],
-    known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None,
+    known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None, head: str = "",
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages, `parts` are the modules' parts.
 
     With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a node of another architecture;
-    with `known_profiles`, so is one of another boot profile. Raises InventoryErrors (an InputError) with every mistake found, and
+    with `known_profiles`, so is one of another boot profile; with `head`, the head's address and the length of its prefix, so is
+    a node that is neither there nor in one of the networks. Raises InventoryErrors (an InputError) with every mistake found, and
     InputError when the file cannot be read. No secret is read here.
     """
     if isinstance(source, Path):
@@ -47,7 +51,7 @@ def load(
     problems = Problems(file or "inventory")
     root = parse(source, problems)
     if isinstance(root, Table):
-        inventory = _Loader(problems, root, known_images, parts, known_arches, known_profiles).inventory()
+        inventory = _Loader(problems, root, known_images, parts, known_arches, known_profiles, head).inventory()
         problems.raise_if_any()
         return inventory
     if root is not None and not (isinstance(root, Scalar) and root.value is None):
@@ -60,7 +64,8 @@ class _Loader:
     """One reading of one inventory."""
 
     def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part],
-                 known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None) -> None:
+                 known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None, head: str = "",
+                 ) -> None:
         self._problems, self._arches, self._profiles = problems, known_arches, known_profiles
         self._root = root
         self._nodes: dict[str, Node] = {}
@@ -71,6 +76,10 @@ class _Loader:
         self._fields = {module: msgspec.structs.fields(part.struct) for module, part in parts.items()}  # slow: once, not for a node
         self._keys = Keys.of(parts)
         self._reader = Reader(problems, self._keys, groups, known_images)
+        self._own = ipaddress.IPv4Interface(head).network if head else None
+        self._networks = networks(self._table("networks"), problems, head)
+        self._subnets = Subnets({name: network.subnet for name, network in self._networks.items()})
+        self._outside: set[Mark] = set()
         self._defaults = Section(root.mark)
         self._groups: dict[str, Section] = {}
         for name, entry in groups.items():
@@ -86,7 +95,7 @@ class _Loader:
         for key, entry in self._table("nodes").items():
             self._declare(key, entry)
         members = schema.groups_of(self._nodes)
-        return Inventory(self._problems.file, self._nodes, {name: members.get(name, ()) for name in self._groups})
+        return Inventory(self._problems.file, self._nodes, {name: members.get(name, ()) for name in self._groups}, self._networks)
 
     def _table(self, key: str) -> dict[str, Entry]:
         entry = self._root.entries.get(key)
@@ -159,11 +168,12 @@ class _Loader:
         profile = _value(merged, "profile", "")
         if not broken & {"arch", "profile"}:
             self._check_profile(label, profile, arch, (merged.get("profile") or merged.get("arch")), section.mark)
+        network = self._network(name, merged) if "ip" in merged else ""
         if {"mac", "ip"} <= merged.keys():
             self._nodes[name] = Node(
                 id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
                 state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names, parts=found,
-                profile=profile,
+                profile=profile, network=network,
                 domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
 
@@ -181,6 +191,35 @@ class _Loader:
             self._problems.add(place, f"node {label}: {what} for {known[profile]}, the node is of {arch}",
                                f"write one for {arch} as its profile: {others}" if others else
                                f"`layercake profile build NAME --arch {arch}` makes a profile for it")
+    def _network(self, name: str, merged: Mapping[str, Field]) -> str:
+        """The network that a node's address is in. A range that is outside of all is one mistake."""
+        ip, said = merged["ip"], merged.get("network")
+        found = self._subnets.of(ip.value)
+        if said is not None and said.value not in self._table("networks"):
+            self._problems.add(said.mark, f"there is no network {said.value}",
+                               nearest(said.value, self._networks) or "declare it under networks")
+        elif said is not None and said.value != found and said.value in self._networks and ip.mark not in self._outside:
+            self._outside.add(ip.mark)
+            self._problems.add(ip.mark, f"node {name}: {ip.value} is not in network {said.value}",
+                               f"that one has {self._networks[said.value].subnet}")
+        wrong = self._misplaced(ip.value, found)
+        if wrong and ip.mark not in self._outside:
+            self._outside.add(ip.mark)
+            self._problems.add(ip.mark, f"node {name}: {wrong}", "declare its network under networks, or correct the address")
+        return found
+
+    def _misplaced(self, ip: str, found: str) -> str:
+        """Why nobody can have an address, "" if somebody can. Networks with mistakes in them are not held against a node."""
+        if found:
+            subnet = self._subnets.parsed[found]
+            if not is_host(ip, subnet):
+                return f"{ip} is no host address of network {found}, {subnet}"
+            return f"{ip} is the gateway of network {found}" if ip == self._networks[found].gateway else ""
+        if self._own is not None and is_host(ip, self._own):
+            return ""
+        if len(self._networks) < len(self._table("networks")) or not (self._networks or self._own):
+            return ""
+        return f"{ip} is in no network{f'; the own one of the head is {self._own}' if self._own is not None else ''}"
 
     def _part(
         self, module: str, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],

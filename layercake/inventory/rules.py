@@ -41,6 +41,7 @@ NODE: dict[str, Rule] = {
     "firmware": Rule(one_of(*schema.FIRMWARES)),
     "state": Rule(one_of(*schema.STATES)),
     "profile": Rule(_profile),
+    "network": Rule(lambda value: fields.network_name(text(value))),
     "mac": Rule(fields.macs, lambda word, steps: (fields.mac_after(word, steps),), own=True),
     "ip": Rule(lambda value: ipv4(text(value)), ipv4_after, own=True),
 }

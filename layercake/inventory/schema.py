@@ -14,6 +14,7 @@ from layercake.base.secrets import SecretRef
 from layercake.inventory.problems import Problem
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import NodePart, Part
+from layercake.moduleapi.network import Network
 
 # Fixed for ever: a node keeps its id as long as it keeps its name, on every head.
 NAMESPACE = uuid.UUID("6c617965-7263-5b6b-a65e-6e6f64657331")
@@ -33,8 +34,8 @@ def node_id(name: str) -> str:
 class Node:
     """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is IPv4; `state` is what is wanted: up
     or off; `images` in the order they start; `profile` is the boot profile that its boot set is built by, "" for the site's default
-    set. `domains` are those of its groups whose nodes are lost
-    together. `parts` are what the modules know of it besides, by the modules' names."""
+    set; `network` is the name of the network that its address is in, "" if the inventory has none there. `domains` are those of its
+    groups whose nodes are lost together. `parts` are what the modules know of it besides, by the modules' names."""
 
     id: str
     name: str
@@ -45,6 +46,7 @@ class Node:
     state: str = "up"
     images: tuple[str, ...] = ()
     profile: str = ""
+    network: str = ""
     groups: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     parts: Mapping[str, NodePart] = field(default_factory=dict)
@@ -53,8 +55,8 @@ class Node:
         """JSON-ready, without secrets: references stay {"file": ..} or {"env": ..}. Parts are as they stand in an inventory."""
         record: dict[str, Any] = {
             "id": self.id, "name": self.name, "macs": list(self.macs), "ip": self.ip, "arch": self.arch, "firmware": self.firmware,
-            "state": self.state, "images": list(self.images), "profile": self.profile, "groups": list(self.groups),
-            "domains": list(self.domains),
+            "state": self.state, "images": list(self.images), "profile": self.profile, "network": self.network,
+            "groups": list(self.groups), "domains": list(self.domains),
         }
         for part in self.parts.values():
             secrets = {k: v.to_record() for k, v in msgspec.structs.asdict(part).items() if isinstance(v, SecretRef)}
@@ -71,8 +73,8 @@ class Node:
             return cls(
                 id=record["id"], name=record["name"], macs=tuple(record["macs"]), ip=record["ip"],
                 arch=record.get("arch", "x86_64"), firmware=record.get("firmware", "bios"), state=record.get("state", "up"),
-                images=tuple(record.get("images", ())), profile=record.get("profile", ""), groups=tuple(record.get("groups", ())),
-                domains=tuple(record.get("domains", ())), parts=found,
+                images=tuple(record.get("images", ())), profile=record.get("profile", ""), network=record.get("network", ""),
+                groups=tuple(record.get("groups", ())), domains=tuple(record.get("domains", ())), parts=found,
             )
         except KeyError as error:
             raise InputError(f"cannot read node record: {error.args[0]} is missing") from None
@@ -90,11 +92,13 @@ def _part(part: Part, record: Mapping[str, Any]) -> NodePart | None:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A whole inventory. `nodes` by name, in the order of the file; `groups` is {group: names of its nodes}."""
+    """A whole inventory. `nodes` by name, in the order of the file; `groups` is {group: names of its nodes}, `networks`
+    by their names."""
 
     file: str
     nodes: Mapping[str, Node] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    networks: Mapping[str, Network] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
     def to_record(self) -> dict[str, Any]:
@@ -102,6 +106,7 @@ class Inventory:
         return {
             "file": self.file, "nodes": {name: node.to_record() for name, node in self.nodes.items()},
             "groups": {name: list(nodes) for name, nodes in self.groups.items()},
+            "networks": {name: msgspec.to_builtins(network) for name, network in self.networks.items()},
         }
 
 

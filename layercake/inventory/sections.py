@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from layercake.base.text import nearest, show
-from layercake.inventory import fields
+from layercake.inventory import fields, structs
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import GROUP, Keys, Rule
-from layercake.inventory.yaml_marks import Listing, Marked, Scalar, Table, describe, plain
+from layercake.inventory.yaml_marks import Entry, Listing, Marked, Scalar, Table, describe, plain
 from layercake.moduleapi.fields import Mistake, text
+from layercake.moduleapi.network import Network, Subnets, mistakes
 
 LISTS = ("images", "groups")
 NONE = "none"
 """In the place of a module's mapping: the node has none such, as null says too."""
+
+
+MAX_NETWORKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,48 @@ class Section:
     shared: dict[str, Field] = field(default_factory=dict)
     each: dict[str, tuple[Field, ...]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+
+
+def networks(entries: Mapping[str, Entry], problems: Problems, head: str) -> dict[str, Network]:
+    """The section `networks`. `head` is the head's address there with the length of its prefix, "" if it has none with nodes. What
+    is wrong with a network goes to `problems`, and it is left out."""
+    if len(entries) > MAX_NETWORKS:
+        last = list(entries.values())[MAX_NETWORKS]
+        problems.add(last.key_mark, f"more than {MAX_NETWORKS} networks")
+        return {}
+    found = {name: made for name, entry in entries.items() if (made := _network(name, entry, problems)) is not None}
+    for first, second in Subnets({name: network.subnet for name, network in found.items()}).overlapping():
+        later, sooner = sorted((first, second), key=lambda name: entries[name].key_mark, reverse=True)
+        problems.add(entries[later].key_mark, f"network {later}: its subnet {found[later].subnet} overlaps with network {sooner}",
+                     f"that one has {found[sooner].subnet}, line {entries[sooner].key_mark.line}")
+    for name, network in found.items():
+        if head:
+            _beside_head(name, network, entries[name], problems, ipaddress.IPv4Interface(head))
+    return found
+
+
+def _network(name: str, entry: Entry, problems: Problems) -> Network | None:
+    try:
+        fields.network_name(name)
+    except Mistake as mistake:
+        problems.add(entry.key_mark, mistake.message, mistake.hint)
+    made = structs.read(entry.value, Network, problems, f"networks.{name}")
+    keys = entry.value.entries if isinstance(entry.value, Table) else {}
+    for wrong in mistakes(made) if made is not None else ():
+        place = keys[wrong.field].value.mark if wrong.field in keys else entry.key_mark
+        problems.add(place, f"network {name}: {wrong.message}", wrong.hint)
+    return made
+
+
+def _beside_head(name: str, network: Network, entry: Entry, problems: Problems, head: ipaddress.IPv4Interface) -> None:
+    """The head's own network may be named, as it is; nodes of any other one need a way to the head."""
+    own, subnet = head.network, ipaddress.IPv4Network(network.subnet)
+    if subnet != own and subnet.overlaps(own):
+        problems.add(entry.key_mark, f"network {name}: its subnet {subnet} overlaps with {own}, where the head is",
+                     f"write {own} for the head's own network, or correct `prefix` in config.yaml")
+    elif not network.reaches(str(head.ip)):
+        problems.add(entry.key_mark, f"network {name}: its nodes have no way to the head, {head.ip}",
+                     "give it a gateway, or a route to the head's network")
 
 
 class Reader:

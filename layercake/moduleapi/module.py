@@ -73,8 +73,8 @@ def call(name: str, *, role: Role, request: type[msgspec.Struct] = NodeRequest,
 
 
 class NodeFacts(Protocol):
-    """What every module may know of a node: its entry in the inventory (layercake.inventory.schema.Node), what it boots next, and
-    what modules offer to others (Module.offers)."""
+    """What every module may know of a node: its entry in the inventory (layercake.inventory.schema.Node), what it boots next, what
+    modules offer to others (Module.offers), and its network (moduleapi.network.told), None where the inventory has none."""
 
     @property
     def id(self) -> str: ...
@@ -92,6 +92,8 @@ class NodeFacts(Protocol):
     def boot_set(self) -> str: ...
     @property
     def offers(self) -> Mapping[str, str]: ...
+    @property
+    def network(self) -> Mapping[str, Any] | None: ...
 
 
 Reveal = Callable[[SecretRef | None], str]

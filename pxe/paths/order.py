@@ -17,6 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from layercake.kraken.errors import InputError
 from pxe.nodes import Node, mac_text
 from pxe.settings import Settings
+from pxe.subnet import own
 
 KERNEL, INITRD, HARDWARE = "vmlinuz", "minos.img", "hardware.img"
 _WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
@@ -77,10 +78,8 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         f"layercake.node={word('node', node.id)}",
         f"layercake.name={word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
-        f"layercake.ip={node.ip}/{settings.prefix}",
+        *(node.subnet or own(settings)).words(node.ip),
         *([f"layercake.boot={word('boot_set', node.boot_set)}"] if node.boot_set else []),
-        *([f"layercake.gateway={settings.gateway}"] if settings.gateway else []),
-        *([f"layercake.dns={','.join(settings.dns)}"] if settings.dns else []),
         f"layercake.head={word('head_url', settings.head_url)}",
         f"layercake.sync={word('sync_address', settings.sync_address)}",
         f"layercake.token={word('token', token)}",

@@ -1,4 +1,4 @@
-"""What a DHCPv6 message gets. Pure, as pxe.dhcp_decision, whose rules hold here too: only a node whose boot window is open is told
+"""What a DHCPv6 message gets. Pure, as pxe.dhcp.decision, whose rules hold here too: only a node whose boot window is open is told
 what to boot. Running systems get no answer at all: they make their addresses of the router advertisements.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
 from pxe import events
-from pxe.dhcp_decision import Outcome
+from pxe.dhcp.decision import Outcome
 from pxe.machine import FIRMWARE, Client, wrong
 from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from scapy.layers.dhcp import BOOTP, DHCP
 
-from pxe import dhcp_packet as dhcp
-from pxe.dhcp_decision import Network, decide
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import Common, decide
 from pxe.nodes import Nodes, from_record
 from pxe.windows import Windows
 from tests.support.site import boot_settings
@@ -36,7 +36,7 @@ def main() -> None:
         nodes.put(from_record(f"node-{number}", {"name": f"n{number}", "macs": [mac.hex(":")],
                                                  "ip": f"10.99.{number >> 8}.{number & 255}"}))
     windows.arm("node-1", "token-token", 1e4, 0.0)
-    network = Network(boot_settings(prefix=16))
+    network = Common(boot_settings(prefix=16))
     options = [("message-type", "discover"), ("vendor_class_id", b"PXEClient:Arch:00007:UNDI:003001"), (93, b"\0\7"),
                (97, bytes(17)), ("param_req_list", list(range(1, 36))), "end"]
     raw = bytes(BOOTP(op=1, chaddr=MAC, xid=9) / DHCP(options=options))

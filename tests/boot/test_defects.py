@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pxe.dhcp_decision import Network, Outcome, Way, decide
-from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.dhcp.decision import Common, Outcome, Way, decide
+from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.nodes import Node
 from pxe.paths import ipxe
 from pxe.paths.order import environment, order
@@ -27,7 +27,7 @@ def test_defect_7_renewals_answered(state: BootState, flags: int) -> None:
     ip = socket.inet_aton("10.99.0.11")
     renewal = DhcpPacket(1, 1, state.nodes.by_id("6b1f2a3c-0000-4000-8000-000000000001").macs[0] + bytes(10),  # type: ignore[union-attr]  # it is there
                          {53: bytes([MessageType.REQUEST])}, ciaddr=ip, flags=flags)
-    decision = decide(renewal, state.nodes, state.windows, Network(state.settings), 1.0)
+    decision = decide(renewal, state.nodes, state.windows, Common(state.settings), 1.0)
     assert decision.outcome is Outcome.ACKED
     assert (decision.way, decision.address) == (Way.UNICAST, ip)
     assert decision.reply is not None

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
-from pxe import dhcp_packet as dhcp
-from pxe.dhcp_decision import Decision, Network, Outcome, Way, decide
-from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
+from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes, from_record
 from pxe.state import BootState
@@ -37,7 +37,7 @@ def packet(kind: int, options: dict[int, bytes] | None = None, **fields: Any) ->
 
 
 def ask(state: BootState, request: DhcpPacket) -> Decision:
-    return decide(request, state.nodes, state.windows, Network(state.settings), state.clock())
+    return decide(request, state.nodes, state.windows, Common(state.settings), state.clock())
 
 
 def arm(state: BootState) -> None:
@@ -328,6 +328,6 @@ def test_no_packet_of_a_known_node_raises(kind: int, options: dict[int, bytes], 
         parsed = dhcp.parse(raw)
     except dhcp.DhcpError:
         return
-    decision = decide(parsed, nodes, windows, Network(settings), 1.0)
+    decision = decide(parsed, nodes, windows, Common(settings), 1.0)
     if decision.reply is not None:
         assert dhcp.parse(dhcp.build(decision.reply)).yiaddr in (IP, bytes(4))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.dhcp import BOOTP, DHCP
 
-from pxe import dhcp_packet as dhcp
-from pxe.dhcp_packet import DhcpError, DhcpPacket, MessageType
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.packet import DhcpError, DhcpPacket, MessageType
 
 CHADDR = bytes.fromhex("525400000101") + bytes(10)
 COOKIE = bytes.fromhex("63825363")

@@ -15,8 +15,8 @@ from layercake.head.hosting.telling import Told
 from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.service import FakeLink
 from powerman.module import record as power_record
-from pxe.dhcp_decision import Network, decide
-from pxe.dhcp_packet import BOOT_FILE, VENDOR_CLASS, MessageType
+from pxe.dhcp.decision import Common, decide
+from pxe.dhcp.packet import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.http_server import HttpServer
 from pxe.inventory import Boot
 from pxe.module import offers
@@ -176,7 +176,7 @@ def test_firmware_is_offered_it_by_http_boot(settings: Settings, node: Node, clo
     nodes.put(dataclasses.replace(node, secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     asks = packet(MessageType.DISCOVER, HTTP_UEFI)
-    reply = decide(asks, nodes, windows, Network(settings, signed=True), clock()).reply
+    reply = decide(asks, nodes, windows, Common(settings, signed=True), clock()).reply
     assert reply is not None and reply.options[VENDOR_CLASS] == b"HTTPClient"
     assert reply.options[BOOT_FILE].decode() == f"{settings.http_base}/52-54-00-00-01-01.img"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import pytest
 
 from layercake.kraken.errors import InputError
 from pxe.nodes import Nodes, from_record, mac_bytes
+from tests.support.site import boot_settings
 
 RECORD = {"name": "n1", "macs": ["52:54:00:00:01:01"], "ip": "10.99.0.11", "firmware": "uefi"}
 M1, M2 = mac_bytes("52:54:00:00:01:01"), mac_bytes("52-54-00-00-01-02")
@@ -23,7 +23,7 @@ M1, M2 = mac_bytes("52:54:00:00:01:01"), mac_bytes("52-54-00-00-01-02")
 ])
 def test_a_bad_record_is_refused(change: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        from_record("id", {**RECORD, **change}, ipaddress.IPv4Network("10.99.0.0/24"))
+        from_record("id", {**RECORD, **change}, boot_settings())
 
 
 def test_a_changed_node_leaves_nothing_of_the_old_one() -> None:

@@ -16,7 +16,7 @@ import pytest
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.service import FakeLink
 from pxe import cards
-from pxe.dhcp_decision import Network, unservable
+from pxe.dhcp.decision import Common, unservable
 from pxe.machine import Client
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
@@ -130,7 +130,7 @@ async def test_boot_files_come_by_tftp_with_the_steps_of_the_boot(tftp: int, lin
     (Client.OTHER, True, "no boot program"),
 ])
 def test_what_secure_boot_needs(settings: Settings, node: Node, client: Client, signed: bool, why: str) -> None:
-    said = unservable(dataclasses.replace(node, secure_boot=True), client, Network(settings, signed=signed))
+    said = unservable(dataclasses.replace(node, secure_boot=True), client, Common(settings, signed=signed))
     assert (why in said) if why else said == ""
 
 

@@ -13,9 +13,9 @@ import pytest
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Stalled
 from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
-from pxe import dhcp_packet as dhcp
 from pxe import mutations
-from pxe.dhcp_server import DhcpServer
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.server import DhcpServer
 from pxe.service import PxeService
 from pxe.settings import BootSettings
 from pxe.state import BootState

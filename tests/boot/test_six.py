@@ -15,7 +15,7 @@ from scapy.layers import dhcp6
 from scapy.packet import Packet
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp_decision import Outcome
+from pxe.dhcp.decision import Outcome
 from pxe.nodes import Nodes, from_record
 from pxe.six import packet as codec
 from pxe.six.decision import Decision, Network, decide

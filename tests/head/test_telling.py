@@ -34,7 +34,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(world: Wo
     monkeypatch.setattr(ModuleHost, "send", send)
     module = Module(name="aaa", doc="A module of the site.", record=broken, command=("true",))
     teller = Teller(world.head.store, Table([module, *modules.built_in()]), world.head.host, lambda record: "",
-                    world.head.vault, site())
+                    world.head.vault, site(), world.head.networks)
     for name in ("n0", "n1"):
         teller.changed(world.node(name))
     assert ("pxe", "n0") in told and ("powerman", "n0") in told

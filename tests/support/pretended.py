@@ -24,7 +24,7 @@ from layercake.kraken.wire import bearer
 from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session, parse_join
-from pxe import dhcp_packet as dhcp
+from pxe.dhcp import packet as dhcp
 
 _AGAIN_S = 0.25
 _FOUND: Mapping[str, Mapping[str, str]] = {

@@ -1,4 +1,5 @@
-"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and Redfish; n2 is not in the inventory.
+"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and Redfish; n2 is not in the inventory,
+and those after it are of another network (relay.py).
 
 Each test leaves both nodes converged on the image that it found them on.
 """
@@ -19,6 +20,8 @@ from sampleimages import crashing_image, plain_image, systemd_image
 from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
+from tests.vm import relay
+
 BOOT_S = 300.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0}, "boot": {"attempts": 2}}
 
@@ -29,7 +32,7 @@ class Site:
     def __init__(self, directory: Path) -> None:
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI)
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)  # its own PXE, so TFTP is on the way
-        self.rack = Rack(directory / "rack", [bios, uefi, bios])
+        self.rack = Rack(directory / "rack", [bios, uefi, bios, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
 
     def up(self) -> None:
@@ -50,7 +53,7 @@ class Site:
         import yaml
 
         data = yaml.safe_load(self.rack.inventory(images=["plain-1"]))
-        del data["nodes"]["n2"]
+        data["nodes"] = {name: data["nodes"][name] for name in ("n0", "n1")}
         data["nodes"]["n1"].update(changes)
         return str(yaml.safe_dump(data))
 

@@ -90,10 +90,10 @@ class Bundles:
         bundle = self._runtime.bundle(instance.id)
         if not first:
             root = mount.overlay(layer, bundle, self._overlay_size)
-            _resolver(root)
+            _names(root)
             return root
         root = idmap.overlay(layer, bundle, self._overlay_size, first)
-        idmap.as_user(first, lambda: _resolver(root))
+        idmap.as_user(first, lambda: _names(root))
         return root
 
     def _mounts(self, instance: Instance) -> list[oci.Bind]:
@@ -139,8 +139,22 @@ class Bundles:
         return sorted(names - set(known))
 
 
-def _resolver(root: Path) -> None:
-    """Gives the image the node's name servers, unless it brings its own arrangement (a symbolic link)."""
-    source, target = Path("/etc/resolv.conf"), root / "etc/resolv.conf"
-    if source.is_file() and (root / "etc").is_dir() and not (root / "etc").is_symlink() and not target.is_symlink():
-        target.write_bytes(source.read_bytes())
+def _names(root: Path, own: Path = Path("/etc")) -> None:
+    """Gives the image the node's name servers, and the node's own names beside what its hosts file says, unless it brings its own
+    arrangement (a symbolic link)."""
+    etc = root / "etc"
+    if not etc.is_dir() or etc.is_symlink():
+        return
+    for name in ("resolv.conf", "hosts"):
+        source, target = own / name, etc / name
+        if source.is_file() and not target.is_symlink():
+            has = target.read_bytes() if name == "hosts" and target.is_file() else b""
+            target.write_bytes(_beside(has, source.read_bytes()) if has else source.read_bytes())
+
+
+def _beside(hosts: bytes, own: bytes) -> bytes:
+    """A hosts file with the lines of the node for names that it does not have."""
+    lines = [line.split(b"#")[0].split() for line in hosts.splitlines()]
+    known = {name for words in lines for name in words[1:]}
+    new = [line for line in own.splitlines() if known.isdisjoint(line.split()[1:])]
+    return hosts.rstrip(b"\n") + b"\n" + b"".join(line + b"\n" for line in new)

@@ -234,7 +234,7 @@ class AcceptedList(msgspec.Struct):
 
 
 class ChangeShown(msgspec.Struct):
-    """What changes of a node: by field what it was and what it will be."""
+    """What changes of a node, or of a network under `networks`: by field what it was and what it will be."""
 
     node: str
     action: Literal["add", "change", "remove"]
@@ -297,10 +297,48 @@ class SentElsewhere(msgspec.Struct):
     to: str
 
 
+class RelayShown(msgspec.Struct):
+    """A DHCP relay: its address, the port of the client and the relay's name for itself as far as it says so, and how many seconds
+    ago it was heard."""
+
+    relay: str
+    circuit: str
+    remote: str
+    seconds_ago: float
+
+
+class NetworkShown(msgspec.Struct):
+    """A network, with the keys that the inventory has for it; the head's own has no name where the inventory does not say any.
+    `nodes` are those of the caller in it, `addresses` what there is room for, `use` the share of that which they have; `relay` is
+    the one that was heard last."""
+
+    name: str
+    subnet: str
+    gateway: str | None
+    dns: list[str]
+    ntp: list[str]
+    domain: str
+    mtu: int | None
+    routes: dict[str, str]
+    lease_s: int | None
+    relays: list[str]
+    nodes: int
+    addresses: int
+    use: float
+    relay: RelayShown | None
+
+
+class NetworkList(msgspec.Struct):
+    """The networks, sorted by name."""
+
+    networks: list[NetworkShown]
+
+
 class InventoryPlan(msgspec.Struct):
     """What applying an inventory would do."""
 
     changes: list[ChangeShown]
+    networks: list[ChangeShown]
     plans: list[NodePlan]
     digest: str
     warnings: list[ProblemShown]
@@ -322,4 +360,5 @@ class Applied(msgspec.Struct):
 
     revision: int
     changed: list[str]
+    networks: list[str]
     rolls: list[RollBegun]

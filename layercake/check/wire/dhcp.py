@@ -10,8 +10,8 @@ from layercake.base.text import show
 from layercake.check.finding import Finding, check, error, ok
 from layercake.check.site import Site
 from layercake.check.wire.listening import IP, Heard, exchange, udp_to
-from pxe import dhcp_packet
-from pxe.dhcp_packet import DhcpError
+from pxe.dhcp import packet as codec
+from pxe.dhcp.packet import DhcpError
 
 _CLIENTS = (
     ("a system", ()),
@@ -70,28 +70,28 @@ def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]
         if Ip not in packet or UDP not in packet:
             continue
         try:
-            message = dhcp_packet.parse(bytes(packet[UDP].payload))
+            message = codec.parse(bytes(packet[UDP].payload))
         except DhcpError:
             continue
-        if message.op != dhcp_packet.REPLY or message.xid not in ours:
+        if message.op != codec.REPLY or message.xid not in ours:
             continue
         options = message.options
-        identity = _ip(options[dhcp_packet.SERVER_ID]) if dhcp_packet.SERVER_ID in options else str(packet[Ip].src)
+        identity = _ip(options[codec.SERVER_ID]) if codec.SERVER_ID in options else str(packet[Ip].src)
         server = found.setdefault((identity, str(packet.src)), Server())
         server.gives = _ip(message.yiaddr) or server.gives
         server.relay = _ip(message.giaddr) or server.relay
-        name = options.get(dhcp_packet.BOOT_FILE) or message.file
+        name = options.get(codec.BOOT_FILE) or message.file
         if name:
-            host = _text(options.get(dhcp_packet.TFTP_SERVER, b"")) or _ip(message.siaddr)
+            host = _text(options.get(codec.TFTP_SERVER, b"")) or _ip(message.siaddr)
             server.boots = f"{show(_text(name))} from {show(host)}"
-        elif options.get(dhcp_packet.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
+        elif options.get(codec.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
             server.boots = server.boots or "something to boot (proxyDHCP)"
     return found
 
 
 def _ip(address: bytes) -> str:
     """An IPv4 address, "" for none."""
-    return "" if address == dhcp_packet.NO_ADDRESS else socket.inet_ntoa(address)
+    return "" if address == codec.NO_ADDRESS else socket.inet_ntoa(address)
 
 
 def _text(value: bytes) -> str:

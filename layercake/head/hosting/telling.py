@@ -22,6 +22,7 @@ from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.state.engine import Engine
+from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Active, Discovered, Failed
 from layercake.kraken.errors import LayercakeError, Refused
@@ -45,15 +46,16 @@ class Told:
     firmware: str
     boot_set: str
     offers: Mapping[str, str] = field(default_factory=dict)
+    network: Mapping[str, Any] | None = None
 
 
 class Teller:
     """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the secrets, `site` is what modules
-    are told of the head."""
+    are told of the head, `networks` what of a node's network."""
 
     def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault,
-                 site: Site) -> None:
-        self._vault, self._site = vault, site
+                 site: Site, networks: SiteNetworks) -> None:
+        self._vault, self._site, self._networks = vault, site, networks
         self._exposed: set[str] = set()
         self._store = store
         self._boots = boots
@@ -90,7 +92,8 @@ class Teller:
 
     def _facts(self, record: Record) -> Told:
         node = record.node
-        facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, self._boots(record))
+        facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, self._boots(record),
+                     network=self._networks.told(node))
         offered = [module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)
                    for name, module in self._table.modules.items() if module.offers is not None]
         return replace(facts, offers={word: text for offers in offered for word, text in offers.items()})

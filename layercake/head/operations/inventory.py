@@ -41,6 +41,7 @@ SLICE_S = 0.002
 """How long a plan is worked at before the rest of the head has its turn."""
 ROUNDS, NOTHING_S = 25, 0.0003
 """It goes on when the loop had nothing else to do for a round, which then takes less than so many seconds; or after ROUNDS."""
+_SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
 
@@ -88,7 +89,7 @@ class InventoryChanges:
         one in the process that this one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
         question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known),
-                            *await asyncio.to_thread(self._boot_sets))
+                            *await asyncio.to_thread(self._boot_sets), self._head.settings.beside_nodes)
         if is_small(text):
             told = await asyncio.to_thread(answer, question)
         else:
@@ -135,6 +136,7 @@ class InventoryChanges:
         await asyncio.sleep(0)
         return {
             "changes": shown, "plans": plans, "digest": digest,
+            "networks": [c.to_record() for c in self._head.networks.changes(new.networks)],
             "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
             "secrets": self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
@@ -196,6 +198,7 @@ class InventoryChanges:
             self._check(changes, new, consent)
             found = [] if consent.at_once else self._moves(changes, new)
             later = {r.node.id for move in found for r in move.records}
+            moved = self._networks(draft, new, {c.node for c in changes}, by)
             for name in removed:
                 draft.remove(self._store.named(name), self._head.forget)
                 draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
@@ -205,8 +208,23 @@ class InventoryChanges:
             for node in new.nodes.values():
                 self._note(draft, node, later)
             rolls = [self._begin(draft, move, consent) for move in found]
-        return {"revision": self._store.revision, "changed": [c.node for c in changes], "rolls": [
+        return {"revision": self._store.revision, "changed": [c.node for c in changes], "networks": moved, "rolls": [
             {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls]}
+
+    def _networks(self, draft: Draft, new: Inventory, changed: Collection[str], by: str) -> list[str]:
+        """Takes the networks over, and has the other nodes in those that are not as before told; the names of these networks."""
+        found = self._head.networks.changes(new.networks)
+        if not found:
+            return []
+        said = ", ".join(f"{change.node} ({_SAID[change.action]})" for change in found[:NAMED])
+        more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        draft.event(None, events.INVENTORY_NETWORKS, f"networks by {by}: {said}{more}", data={"networks": [c.node for c in found]})
+        self._head.networks.take(draft, new.networks)
+        moved = {change.node for change in found}
+        for record in self._store:
+            if record.node.network in moved and record.name not in changed:
+                draft.after(partial(self._head.teller.changed, record))
+        return sorted(moved)
 
     def _check(self, changes: list[Change], new: Inventory, consent: Consent) -> None:
         """Raises Refused for images that nobody agreed to take back, for secrets that would go elsewhere, for images of nodes

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pxe import dhcp_packet as dhcp
-from pxe.dhcp_decision import Network, decide
-from pxe.dhcp_packet import DhcpError, DhcpPacket
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import Common, decide
+from pxe.dhcp.packet import DhcpError, DhcpPacket
 from pxe.nodes import Nodes, from_record
 from pxe.windows import Windows
 from tests.fuzz import mutate
@@ -39,7 +39,7 @@ def seeds() -> list[bytes]:
 def target(directory: Path) -> Iterator[Target]:
     """Two nodes, one of them about to boot."""
     settings = boot_settings(gateway="10.99.0.254", dns=["10.99.0.1"])
-    nodes, windows, network = Nodes(), Windows(), Network(settings)
+    nodes, windows, network = Nodes(), Windows(), Common(settings)
     for number, (key, (mac, ip, firmware)) in enumerate(NODES.items()):
         nodes.put(from_record(key, {"name": f"n{number}", "macs": [mac], "ip": ip, "arch": "x86_64", "firmware": firmware,
                                     "kernel_args": "", "console": ""}))

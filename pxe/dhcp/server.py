@@ -9,10 +9,10 @@ from functools import partial
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
-from pxe import dhcp_packet as dhcp
 from pxe import events
-from pxe.dhcp_decision import Decision, Outcome, Way
-from pxe.dhcp_frame import build_frame
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import Decision, Outcome, Way
+from pxe.dhcp.frame import build_frame
 from pxe.notes import Recorder
 from pxe.settings import Settings, packed
 

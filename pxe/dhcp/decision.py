@@ -1,5 +1,7 @@
 """What a DHCP packet gets: a reply, or a reason why not. Pure: packet, node table, windows and the time are arguments.
 
+A node gets its address in its own network only: on the head's link if that is where it belongs, or by a relay that speaks for it.
+
 Every address is a reservation, so it is settled when it is offered; two clients that ask at the same instant cannot be
 offered one address (iPXE that is NAKed for that gives up for good). A known node gets its address at any time, but a boot
 program only while its boot window is open: firmware without an answer goes on to the next boot device or tries again, which
@@ -12,9 +14,10 @@ import enum
 from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
-from pxe import dhcp_packet as dhcp
 from pxe import events
-from pxe.dhcp_packet import DhcpPacket, MessageType
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.packet import DhcpPacket, MessageType
+from pxe.dhcp.relay import MOST, dotted, relay_of
 from pxe.machine import ARM_CLIENTS, HTTP, HTTP_CLIENTS, Client, architecture, client_of, wrong
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
@@ -23,6 +26,7 @@ from pxe.paths.grub import SHIM
 from pxe.paths.image import SUFFIX as IMAGE
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.settings import Settings, packed
+from pxe.subnet import Subnet, own
 from pxe.windows import Step, Windows
 
 NO_SHIM = "it boots with Secure Boot, but shim and GRUB are not there"
@@ -48,6 +52,7 @@ class Outcome(enum.Enum):
     WRONG_ARCHITECTURE = "wrong-architecture"
     OTHER_SERVER = "other-server"
     NOT_FOR_US = "not-for-us"
+    OTHER_NETWORK = "other-network"
 
 
 class Way(enum.Enum):
@@ -70,28 +75,20 @@ class Decision:
     notes: tuple[Note, ...] = ()
 
 
-class Network:
-    """What the replies of one network have in common, packed once. `signed`: boot programs for Secure Boot are there."""
+class Common:
+    """What all replies have in common, packed once. `own` is the head's network, `apart`: it is one, as that of a head on loopback
+    is not. `signed`: boot programs for Secure Boot are there."""
 
     def __init__(self, settings: Settings, *, signed: bool = False) -> None:
         self.signed = signed
-        lease = settings.lease_s
+        self.own = own(settings)
+        self.apart = not settings.loopback
         self.server = packed(settings.address)
         self.server_text = settings.address
         self.http_base = settings.http_base
-        self.mask_options: dict[int, bytes] = {dhcp.SUBNET_MASK: settings.network.netmask.packed}
-        if settings.gateway:
-            self.mask_options[dhcp.ROUTER] = packed(settings.gateway)
-        if settings.dns:
-            self.mask_options[dhcp.DNS] = b"".join(packed(server) for server in settings.dns)
-        self.lease_options: dict[int, bytes] = {
-            dhcp.LEASE_TIME: lease.to_bytes(4, "big"),
-            dhcp.RENEWAL_TIME: (lease // 2).to_bytes(4, "big"),
-            dhcp.REBINDING_TIME: (lease * 7 // 8).to_bytes(4, "big"),
-        }
 
 
-def _program(client: Client, node: Node, mac: bytes, net: Network) -> tuple[bytes, str, dict[int, bytes]]:
+def _program(client: Client, node: Node, mac: bytes, net: Common) -> tuple[bytes, str, dict[int, bytes]]:
     """siaddr, file and options that tell a client what to fetch."""
     if client is Client.IPXE:
         return net.server, f"{net.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
@@ -107,15 +104,17 @@ def _echoed(packet: DhcpPacket) -> dict[int, bytes]:
     return {c: packet.options[c] for c in (dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT) if c in packet.options}
 
 
-def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Network) -> DhcpPacket:
-    options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: net.server}
+def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common) -> DhcpPacket:
+    relay, subnet = relay_of(packet), node.subnet or net.own
+    server = net.server if relay is None or relay.server is None else relay.server
+    options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
     siaddr, file, informed = dhcp.NO_ADDRESS, b"", packet.message_type == MessageType.INFORM
     if kind is MessageType.NAK:
         options[dhcp.MESSAGE] = b"not the address of this node"
     else:
         if not informed:  # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
-            options |= net.lease_options
-        options |= net.mask_options
+            options |= subnet.times
+        options |= subnet.options
         options[dhcp.HOST_NAME] = node.name.encode()
         if client is not Client.SYSTEM:
             siaddr, name, more = _program(client, node, packet.mac, net)
@@ -149,8 +148,40 @@ def _send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, notes: tuple[
 
 
 def _step(node: Node, step: Step, client: Client, packet: DhcpPacket, text: str) -> Note:
-    data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac), "ip": node.ip}
+    data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac), "ip": node.ip, **_by(packet)}
     return Note(node.id, step.kind, text, data=data, about=(client, packet.mac), every=_STEP_EVERY_S, step=step)
+
+
+def _by(packet: DhcpPacket) -> dict[str, str]:
+    """The relay that a packet came by, for people."""
+    relay = relay_of(packet)
+    if relay is None:
+        return {}
+    words = {"circuit": relay.circuit, "remote": relay.remote, "link": "" if relay.link == relay.giaddr else dotted(relay.link)}
+    return {"relay": dotted(relay.giaddr), **{word: text for word, text in words.items() if text}}
+
+
+def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Decision | None:
+    """The decision on a packet from another network than the node's own, None for one that is where it belongs. What comes straight
+    from an address of the node itself has been routed here: it renews its lease."""
+    relay, subnet = relay_of(packet), node.subnet or net.own
+    if relay is not None:
+        found = nodes.subnet_of(relay.link)
+        fits = subnet.has(relay.link) if node.subnet is not None else found is None
+        where = f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(found, relay.link)}"
+    else:
+        fits = not net.apart or packet.ciaddr == node.packed_ip or subnet.network == net.own.network
+        where = f"on the head's own link, {net.own.network}"
+    if fits:
+        return None
+    text = (f"{mac_text(packet.mac)} asks for {node.ip} {where}; that address is of {subnet.name or 'the network of the head'}, "
+            f"{subnet.network}, and it gets none here (hint: look which cards are cabled where, and for each relay's `relays`)")
+    data = {"mac": mac_text(packet.mac), "ip": node.ip, "network": subnet.name, **_by(packet)}
+    return Decision(Outcome.OTHER_NETWORK, notes=(Note(node.id, events.OTHER_NETWORK, text, None, data, every=_STRANGER_EVERY_S),))
+
+
+def _named(found: Subnet | None, link: bytes) -> str:
+    return f"network {found.name}" if found is not None else f"{dotted(link)}, a network that no node here is in"
 
 
 def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note, ...]:
@@ -162,7 +193,7 @@ def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note
     return (Note(node.id, events.FIRMWARE_DIFFERS, text, None, {"arch": arch}, every=60.0),)
 
 
-def unservable(node: Node, client: Client, net: Network) -> str:
+def unservable(node: Node, client: Client, net: Common) -> str:
     """Why there is no boot program for a client, "" if there is one."""
     if client is Client.OTHER:
         return "there is no boot program for it"
@@ -212,20 +243,30 @@ def _given_back(kind: int, node: Node) -> Decision:
     return Decision(Outcome.DECLINED, notes=(note,))
 
 
-def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Network, now: float) -> Decision:
+def _overridden(packet: DhcpPacket) -> bool:
+    """Whether the client takes the relay for its server, as the relay wants it to (RFC 5107)."""
+    relay = relay_of(packet)
+    return relay is not None and relay.server == packet.options[dhcp.SERVER_ID]
+
+
+def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
     """What to do about one packet that came in at `now`."""
     kind = packet.message_type
     if packet.op != dhcp.REQUEST or packet.htype != dhcp.ETHERNET or packet.hlen != 6:
         return Decision(Outcome.NOT_FOR_US)
     if kind not in (MessageType.DISCOVER, MessageType.REQUEST, MessageType.DECLINE, MessageType.RELEASE, MessageType.INFORM):
         return Decision(Outcome.NOT_FOR_US)
-    if packet.options.get(dhcp.SERVER_ID, net.server) != net.server:
+    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST:
+        return Decision(Outcome.NOT_FOR_US)
+    if packet.options.get(dhcp.SERVER_ID, net.server) != net.server and not _overridden(packet):
         return Decision(Outcome.OTHER_SERVER)
     node = nodes.by_mac(packet.mac)
     if node is None:
         return _stranger(packet)
     if kind in (MessageType.DECLINE, MessageType.RELEASE):
         return _given_back(kind, node)
+    if (elsewhere := _elsewhere(packet, node, nodes, net)) is not None:
+        return elsewhere
     client = client_of(packet)
     notes: tuple[Note, ...] = ()
     if client is not Client.SYSTEM:
@@ -249,7 +290,7 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Network, now
     if wanted is None:
         return Decision(Outcome.NOT_FOR_US)
     if wanted != node.packed_ip:
-        text = f"the node asked for {'.'.join(map(str, wanted))}, its address is {node.ip}"
+        text = f"the node asked for {dotted(wanted)}, its address is {node.ip}"
         note = Note(node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S)
         return _send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, node, client, net), (note,))
     return _send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), notes)

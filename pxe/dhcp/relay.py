@@ -1,0 +1,97 @@
+"""What a relay says: for which link it asks, and how its clients shall reach the server. RFC 3046, 3527 and 5107. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from layercake.base.text import clean
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.packet import DhcpPacket
+
+CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
+"""Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr is of another (RFC 3527), and
+the relay's address in the place of the server's (RFC 5107)."""
+MOST = 255
+"""Bytes that one option has at most. What is longer came in pieces, and no relay needs that."""
+_SHOWN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A relay's words. `giaddr` is where answers go, `link` the address of the link that the client is on, `server` what clients
+    shall take for the server's address, or None. `circuit` and `remote` are for people."""
+
+    giaddr: bytes
+    link: bytes
+    server: bytes | None
+    circuit: str
+    remote: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A relay that was heard: its address, the port that the client was on and the relay's name for itself, as far as it says so,
+    and how long ago that was."""
+
+    relay: str
+    circuit: str
+    remote: str
+    seconds_ago: float
+
+
+def relay_of(packet: DhcpPacket) -> Relay | None:
+    """The relay that a packet came by, None for one that came by none."""
+    if packet.giaddr == dhcp.NO_ADDRESS:
+        return None
+    parts = parts_of(packet.options.get(dhcp.RELAY_AGENT, b""))
+    return Relay(packet.giaddr, _address(parts, LINK) or packet.giaddr, _address(parts, SERVER),
+                 _shown(parts.get(CIRCUIT, b"")), _shown(parts.get(REMOTE, b"")))
+
+
+def parts_of(value: bytes) -> dict[int, bytes]:
+    """The sub-options of option 82, the first of each; none of one that is cut off: nothing in it is to be trusted."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at < len(value):
+        end = at + 2 + (value[at + 1] if at + 1 < len(value) else len(value))
+        if end > len(value):
+            return {}
+        found.setdefault(value[at], value[at + 2:end])
+        at = end
+    return found
+
+
+class Relays:
+    """Which relays were heard last: of each network that nodes are in, one. `clock` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last: dict[str, tuple[Relay, float]] = {}
+
+    def saw(self, network: str, packet: DhcpPacket) -> None:
+        """A packet of a node in this network came by a relay, or by none."""
+        if packet.giaddr != dhcp.NO_ADDRESS and (relay := relay_of(packet)) is not None:
+            self._last[network] = (relay, self._clock())
+
+    def view(self) -> dict[str, Heard]:
+        """By network."""
+        now = self._clock()
+        return {name: Heard(relay=dotted(relay.giaddr), circuit=relay.circuit, remote=relay.remote, seconds_ago=round(now - at, 1))
+                for name, (relay, at) in self._last.items()}
+
+
+def dotted(address: bytes) -> str:
+    """Four bytes as people write them."""
+    return ".".join(map(str, address))
+
+
+def _address(parts: dict[int, bytes], code: int) -> bytes | None:
+    value = parts.get(code, b"")
+    return value if len(value) == 4 and value != dhcp.NO_ADDRESS else None
+
+
+def _shown(value: bytes) -> str:
+    """Text as it is, all else in hex."""
+    word = value[:_SHOWN]
+    return clean(word.decode()) if word.isascii() and word.decode().isprintable() else word.hex(":")
