@@ -51,13 +51,16 @@ class Drivers:
             path, _, needs = line.partition(":")
             self._paths[plain(Path(path).name)] = path
             self._needs[plain(Path(path).name)] = [plain(Path(need).name) for need in reversed(needs.split())]
-        self._before = self._softdeps()
         self._globs: dict[str, list[tuple[str, str]]] = {}
+        self._generic: dict[str, str] = {}
         for line in self._table("modules.alias"):
             word, _, rest = line.partition(" ")
             glob, _, name = rest.rpartition(" ")
             if word == "alias" and ":" in glob:
                 self._globs.setdefault(_PREFIX.split(glob, maxsplit=1)[0], []).append((glob, sys.intern(name)))
+            elif word == "alias" and name.endswith("_generic"):
+                self._generic[plain(glob)] = plain(name)
+        self._before = self._softdeps()
         self._lengths = lengths_of(self._globs)
         self._firmware = self._listing()
         self._of = lru_cache(maxsize=8192)(self._taken_by)
@@ -142,13 +145,15 @@ class Drivers:
         return [line for line in lines if line and not line.startswith("#")]
 
     def _softdeps(self) -> dict[str, list[str]]:
-        """What is loaded before a module if it is there: `softdep NAME pre: A B post: C` (modprobe.d(5))."""
+        """What is loaded before a module if it is there: `softdep NAME pre: A B post: C` (modprobe.d(5)). Some name an algorithm;
+        of its modules the one that runs on any processor is taken, as into hardware.img (Kernel.generic)."""
         found: dict[str, list[str]] = {}
         for line in self._table("modules.softdep"):
             word, name, *rest = line.split()
             if word == "softdep":
                 before = " ".join(rest).partition("pre:")[2].partition("post:")[0]
-                found.setdefault(plain(name), []).extend(map(plain, before.split()))
+                wanted = [need if need in self._paths else self._generic.get(need, need) for need in map(plain, before.split())]
+                found.setdefault(plain(name), []).extend(wanted)
         return found
 
     def _listing(self) -> frozenset[str]:
