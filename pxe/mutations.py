@@ -39,8 +39,7 @@ async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[st
                 async with asyncio.timeout(left):
                     await window.over.wait()
                     if window.spoiled:
-                        raise OperationFailed(f"cannot boot {service.name(request.node)}: {window.spoiled}",
-                                              hint="it is tried anew, with another token")
+                        raise OperationFailed(f"cannot boot {service.name(request.node)}: {window.spoiled}", hint=window.hint)
                     return {}
         raise OperationFailed(f"cannot boot {service.name(request.node)}: {service.stalled(request)}",
                               hint="the node's console and its history show how far it came")

@@ -17,6 +17,7 @@ from layercake.moduleapi.service import Link
 from pxe import events
 from pxe.windows import Step, Windows
 
+_OTHER_MACHINE = "correct its arch in the inventory, or its mac: it may be another machine's"
 _STRANGERS = 50
 """Machines that are not known that are told one by one, as a rack of new ones is."""
 
@@ -78,7 +79,7 @@ class Recorder:
         if note.step is Step.OFFER:
             self._windows.asked(note.node, str(note.data["mac"]))
         if note.kind is events.WRONG_ARCHITECTURE:
-            self._windows.spoil(note.node, note.text, now)
+            self._windows.spoil(note.node, note.text, now, _OTHER_MACHINE)
         new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node
                else self._strangers.take(note.kind, note.about, note.text, now))
         if note.every and not new:

@@ -84,7 +84,7 @@ class Window:
     """One boot of one node. `confirmed`: the head is known to know that this window is open. `asked` are the MAC addresses that
     were offered something by DHCP in it. `moved` is when a transfer was last seen to get on, 0 if none was. `doubt` is why this
     boot will not do, as far as is known beforehand. `over` is set when the node has joined, or when the window is `spoiled`:
-    why."""
+    why, and `hint` says what becomes of it."""
 
     node: str
     token: str = field(repr=False)
@@ -96,6 +96,7 @@ class Window:
     script_sent: bool = False
     joined: bool = False
     spoiled: str = ""
+    hint: str = "it is tried anew, with another token"
     doubt: str = ""
     moved: float = 0.0
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -185,10 +186,10 @@ class Windows:
         window.over.set()
         return window.spoiled
 
-    def spoil(self, node: str, why: str, now: float) -> None:
+    def spoil(self, node: str, why: str, now: float, hint: str) -> None:
         """The present boot of a node cannot come to anything: it ends."""
         if (window := self.armed(node, now)) is not None:
-            window.open, window.spoiled = False, why
+            window.open, window.spoiled, window.hint = False, why, hint
             window.over.set()
 
     def disputed(self, node: str, mac: str, now: float) -> bool:
