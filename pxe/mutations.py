@@ -40,7 +40,7 @@ async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[st
                     await window.over.wait()
                     if window.spoiled:
                         raise Stalled(f"cannot boot {service.name(request.node)}: {window.spoiled}",
-                                      after=service.came_to(request), hint="it is started anew, with another token")
+                                      after=service.came_to(request), hint=window.hint)
                     return {}
         raise Stalled(f"cannot boot {service.name(request.node)}: {service.stalled(request)}", after=service.came_to(request),
                       hint="the node's console and its history show how far it came")

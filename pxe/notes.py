@@ -18,6 +18,7 @@ from pxe import events
 from pxe.windows import Step, Windows
 
 _ANEW_EVERY_S = 5.0
+_OTHER_MACHINE = "correct its arch in the inventory, or its mac: it may be another machine's"
 _STRANGERS = 50
 """Machines that are not known that are told one by one, as a rack of new ones is."""
 
@@ -80,7 +81,7 @@ class Recorder:
             text = f"{mac} has its boot script and asks for a boot program once more: it has begun anew, and gets its script again"
             self.note(Note(note.node, events.BEGUN_ANEW, text, None, {"mac": mac}, every=_ANEW_EVERY_S))
         if note.kind is events.WRONG_ARCHITECTURE:
-            self._windows.spoil(note.node, note.text, now)
+            self._windows.spoil(note.node, note.text, now, _OTHER_MACHINE)
         new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node
                else self._strangers.take(note.kind, note.about, note.text, now))
         if note.every and not new:

@@ -88,7 +88,7 @@ class Window:
     something once more since, so its machine has begun anew, and gets the script again; `again` is how often it did. `others` are
     files that were asked for and not offered. `moved` is when a transfer was last seen to get on, 0 if none was. `doubt` is why
     this boot will not do, as far as is known beforehand. `over` is set when the node has joined, or when the window is `spoiled`:
-    why."""
+    why, and `hint` says what becomes of it."""
 
     node: str
     token: str = field(repr=False)
@@ -103,6 +103,7 @@ class Window:
     others: tuple[str, ...] = ()
     joined: bool = False
     spoiled: str = ""
+    hint: str = "it is started anew, with another token"
     doubt: str = ""
     moved: float = 0.0
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -208,10 +209,10 @@ class Windows:
         window.over.set()
         return window.spoiled
 
-    def spoil(self, node: str, why: str, now: float) -> None:
+    def spoil(self, node: str, why: str, now: float, hint: str) -> None:
         """The present boot of a node cannot come to anything: it ends."""
         if (window := self.armed(node, now)) is not None:
-            window.open, window.spoiled = False, why
+            window.open, window.spoiled, window.hint = False, why, hint
             window.over.set()
 
     def disputed(self, node: str, mac: str, now: float) -> bool:
