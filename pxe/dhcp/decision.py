@@ -17,7 +17,7 @@ from layercake.kraken.events import Severity
 from pxe import events
 from pxe.dhcp import packet as dhcp
 from pxe.dhcp.packet import DhcpPacket, MessageType
-from pxe.dhcp.relay import MOST, dotted, relay_of
+from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.paths.grub import SHIM
@@ -213,7 +213,7 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
     relay, subnet = relay_of(packet), node.subnet or net.own
     if relay is not None:
         found = nodes.subnet_of(relay.link)
-        fits = subnet.has(relay.link) if node.subnet is not None else found is None
+        fits = subnet.has(relay.link) if node.subnet is not None else found is None or found.network == net.own.network
         where = f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(found, relay.link)}"
     else:
         fits = not net.apart or packet.ciaddr == node.packed_ip or subnet.network == net.own.network
@@ -299,7 +299,7 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
         return Decision(Outcome.NOT_FOR_US)
     if kind not in (MessageType.DISCOVER, MessageType.REQUEST, MessageType.DECLINE, MessageType.RELEASE, MessageType.INFORM):
         return Decision(Outcome.NOT_FOR_US)
-    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST:
+    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
         return Decision(Outcome.NOT_FOR_US)
     if packet.options.get(dhcp.SERVER_ID, net.server) != net.server and not _overridden(packet):
         return Decision(Outcome.OTHER_SERVER)

@@ -14,6 +14,8 @@ CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
 the relay's address in the place of the server's (RFC 5107)."""
 MOST = 255
 """Bytes that one option has at most. What is longer came in pieces, and no relay needs that."""
+MULTICAST = 224
+"""From this first byte on, an address is no host's: an answer to it would reach many."""
 _SHOWN = 64
 
 
