@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -85,8 +86,9 @@ class RelayedNetwork:
             time.sleep(0.05)
 
     def _until_apart(self, pid: int, limit: float) -> None:
-        """Waits until the router is in a namespace of its own."""
-        while pid in netns.processes(self._rack.namespace):
+        """Waits until the router is in a namespace of its own: neither in ours, where it begins, nor in the rack's."""
+        others = {Path("/proc/self/ns/net").stat().st_ino, (netns.RUN / self._rack.namespace).stat().st_ino}
+        while Path(f"/proc/{pid}/ns/net").stat().st_ino in others:
             if time.monotonic() > limit:
                 raise RackError("cannot make a relayed network: the router does not start")
             time.sleep(0.02)
@@ -98,15 +100,18 @@ class RelayedNetwork:
             raise RackError(f"cannot make a relayed network: {done.stderr.strip()}")
 
     def down(self) -> None:
-        """Ends the router, with which its namespace and links go, and puts the machines back. May be called twice."""
+        """Puts the machines back, and ends the router with its namespace. May be called twice."""
         router, self._router = self._router, None
         if router is None:
             return
+        # Links before the router: those that end in a namespace go with it, but not at once.
+        has = {line.split(":")[1].strip().partition("@")[0] for line in self._rack.run(["ip", "-o", "link"]).stdout.splitlines()}
+        routed = SUBNET in self._rack.run(["ip", "route"]).stdout
+        self._batch([*([f"route del {SUBNET}"] if routed else []),
+                     *(f"link set {netns.tap(slot)} master {BRIDGE}" for slot in self._slots),
+                     *(f"link del {name}" for name in (FAR, "up-head", "down-head") if name in has)])
         router.kill()
         router.wait()
-        names = {link.split(":")[1].strip().partition("@")[0] for link in self._rack.run(["ip", "-o", "link"]).stdout.splitlines()}
-        self._batch([*(f"link set {netns.tap(slot)} master {BRIDGE}" for slot in self._slots),
-                     *(f"link del {name}" for name in (FAR, "up-head", "down-head") if name in names)])
 
     def inventory(self, text: str) -> str:
         """A rack's inventory with this network in it."""
