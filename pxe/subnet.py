@@ -20,7 +20,8 @@ from pxe.settings import Settings, packed
 @dataclass(frozen=True, slots=True, eq=False)
 class Subnet:
     """One network. `name` is "" for the head's own where the inventory says nothing of it. None and () stand for what its nodes are
-    not told. `relays` are addresses beyond the subnet that its relays have. `options` and `times` are those of DHCP answers."""
+    not told. `first` and `last` are the ends of its addresses, `relays` addresses beyond the subnet that its relays have. `options`
+    and `times` are those of DHCP answers."""
 
     name: str
     network: ipaddress.IPv4Network
@@ -31,13 +32,15 @@ class Subnet:
     mtu: int | None
     routes: tuple[tuple[str, str], ...]
     lease_s: int
+    first: bytes
+    last: bytes
     relays: frozenset[bytes]
     options: Mapping[int, bytes]
     times: Mapping[int, bytes]
 
     def has(self, link: bytes) -> bool:
         """Whether a relay that speaks for this address speaks for this network."""
-        return link in self.relays or ipaddress.IPv4Address(link) in self.network
+        return self.first <= link <= self.last or link in self.relays
 
     def words(self, ip: str) -> list[str]:
         """The words of a kernel command line, for a node with this address."""
@@ -91,6 +94,7 @@ def _made(name: str, found: Network, dns: tuple[str, ...], lease_s: int) -> Subn
     times = {code: seconds.to_bytes(4, "big") for code, seconds in (
         (dhcp.LEASE_TIME, lease), (dhcp.RENEWAL_TIME, lease // 2), (dhcp.REBINDING_TIME, lease * 7 // 8))}
     return Subnet(name, network, found.gateway, servers, found.ntp, found.domain, found.mtu, routes, lease,
+                  network.network_address.packed, network.broadcast_address.packed,
                   frozenset(map(packed, found.relays)), options, times)
 
 

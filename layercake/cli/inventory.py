@@ -1,4 +1,4 @@
-"""`layercake plan` and `layercake apply`: show what an inventory would change, and make it so."""
+"""`layercake plan` and `apply`: show what an inventory would change, and make it so. `layercake networks`: its networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from layercake.cli.common.asking import at_stake, who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, yes_option
-from layercake.cli.common.output import Column, Output
+from layercake.cli.common.output import Column, Output, seconds
 from layercake.cli.common.watch import Watch, converged, follow, summary
 from layercake.cli.rolls import begun_line, watched_all
 from layercake.inventory.changes import Action, Change, show_value
@@ -20,6 +20,9 @@ from layercake.inventory.source import read as read_source
 from layercake.kraken.errors import InputError, Refused
 
 _COLUMNS = (Column("NODES"), Column("ACTION", styled=True), Column("CHANGE", flexible=True), Column("WAY", flexible=True))
+_NETWORKS = (Column("NAME"), Column("SUBNET"), Column("GATEWAY"), Column("NODES", right=True), Column("USE", right=True),
+            Column("DOMAIN"), Column("TOLD", flexible=True), Column("RELAY", flexible=True))
+_OWN = "(the head's own)"
 _SHOWN_OF_NEW = ("state", "firmware", "images", "bmc.driver")  # what differs from node to node would keep rows apart
 _ADOPT = {"ask": "is left alone until `layercake node take` (adopt: ask)", "reset": "is ended, and started anew (adopt: reset)"}
 """What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
@@ -89,6 +92,29 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
         **request, "digest": planned["digest"], "allow_remove": allow_remove, "take_back": bool(backwards), "at_once": at_once,
         "by": who(), **({"confirm_secrets": True} if elsewhere else {})})
     return _followed(app, applied, removed, None if no_wait else timeout)
+
+
+@command()
+def networks(app: App) -> Answer:
+    """List the networks of the inventory: how many of their addresses nodes have, and which DHCP relay was heard last."""
+    found = app.head.get("/v1/networks")
+    rows = [[n["name"] or _OWN, n["subnet"], n["gateway"] or "-", str(n["nodes"]), f"{100 * n['use']:.0f} %", n["domain"] or "-",
+             _says(n) or "-", _relay(n["relay"])] for n in found["networks"]]
+    return Answer(found, lambda out: out.table(_NETWORKS, rows, empty="no networks; they stand under `networks` in the inventory"))
+
+
+def _says(network: Mapping[str, Any]) -> str:
+    """What its nodes are told besides."""
+    lists = [f"{key} {', '.join(network[key])}" for key in ("dns", "ntp") if network[key]]
+    mtu = [f"mtu {network['mtu']}"] if network["mtu"] else []
+    return "; ".join([*lists, *mtu, *(f"{to} via {router}" for to, router in network["routes"].items())])
+
+
+def _relay(relay: Mapping[str, Any] | None) -> str:
+    if relay is None:
+        return "-"
+    port = f" port {relay['circuit']}" if relay["circuit"] else ""
+    return f"{relay['relay']}{port}, {seconds(relay['seconds_ago'])} ago"
 
 
 def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:

@@ -24,12 +24,19 @@ def subnet(value: object) -> str:
     word = text(value)
     try:
         found = ipaddress.IPv4Network(word)
-    except ValueError as error:
-        told = "its address has bits beyond the prefix" if "host bits" in str(error) else "it is not an IPv4 subnet"
-        raise Mistake(f"cannot use {show(word)}: {told}", HOW) from None
+    except ValueError:
+        raise Mistake(f"cannot use {show(word)}: {_why_not(word)}", HOW) from None
     if not 8 <= found.prefixlen <= 30 or found.is_multicast or found.is_loopback:
         raise Mistake(f"cannot use {show(word)}: no nodes can be in it", "prefixes have 8 to 30 bits, and hold addresses of hosts")
     return str(found)
+
+
+def _why_not(word: str) -> str:
+    """Why a text is not an IPv4 subnet."""
+    try:
+        return f"its address has bits beyond the prefix, {ipaddress.IPv4Network(word, strict=False)} has not"
+    except ValueError:
+        return "it is not an IPv4 subnet"
 
 
 def address(value: object) -> str:

@@ -17,7 +17,7 @@ from layercake.kraken.events import Severity
 from pxe import events
 from pxe.dhcp import packet as dhcp
 from pxe.dhcp.packet import DhcpPacket, MessageType
-from pxe.dhcp.relay import MOST, dotted, relay_of
+from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
 from pxe.machine import ARM_CLIENTS, HTTP, HTTP_CLIENTS, Client, architecture, client_of, wrong
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
@@ -165,15 +165,17 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
     """The decision on a packet from another network than the node's own, None for one that is where it belongs. What comes straight
     from an address of the node itself has been routed here: it renews its lease."""
     relay, subnet = relay_of(packet), node.subnet or net.own
-    if relay is not None:
-        found = nodes.subnet_of(relay.link)
-        fits = subnet.has(relay.link) if node.subnet is not None else found is None
-        where = f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(found, relay.link)}"
-    else:
-        fits = not net.apart or packet.ciaddr == node.packed_ip or subnet.network == net.own.network
+    if relay is None:
+        if not net.apart or subnet is net.own or packet.ciaddr == node.packed_ip or subnet.network == net.own.network:
+            return None
         where = f"on the head's own link, {net.own.network}"
-    if fits:
-        return None
+    else:
+        if node.subnet is not None and subnet.has(relay.link):
+            return None
+        found = nodes.subnet_of(relay.link)
+        if node.subnet is None and (found is None or found.network == net.own.network):
+            return None
+        where = f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(found, relay.link)}"
     text = (f"{mac_text(packet.mac)} asks for {node.ip} {where}; that address is of {subnet.name or 'the network of the head'}, "
             f"{subnet.network}, and it gets none here (hint: look which cards are cabled where, and for each relay's `relays`)")
     data = {"mac": mac_text(packet.mac), "ip": node.ip, "network": subnet.name, **_by(packet)}
@@ -256,7 +258,7 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
         return Decision(Outcome.NOT_FOR_US)
     if kind not in (MessageType.DISCOVER, MessageType.REQUEST, MessageType.DECLINE, MessageType.RELEASE, MessageType.INFORM):
         return Decision(Outcome.NOT_FOR_US)
-    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST:
+    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
         return Decision(Outcome.NOT_FOR_US)
     if packet.options.get(dhcp.SERVER_ID, net.server) != net.server and not _overridden(packet):
         return Decision(Outcome.OTHER_SERVER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from layercake.base.text import clean
@@ -14,19 +14,30 @@ CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
 the relay's address in the place of the server's (RFC 5107)."""
 MOST = 255
 """Bytes that one option has at most. What is longer came in pieces, and no relay needs that."""
+MULTICAST = 224
+"""From this first byte on, an address is no host's: an answer to it would reach many."""
 _SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
     """A relay's words. `giaddr` is where answers go, `link` the address of the link that the client is on, `server` what clients
-    shall take for the server's address, or None. `circuit` and `remote` are for people."""
+    shall take for the server's address, or None; `parts` are all sub-options."""
 
     giaddr: bytes
     link: bytes
     server: bytes | None
-    circuit: str
-    remote: str
+    parts: Mapping[int, bytes]
+
+    @property
+    def circuit(self) -> str:
+        """The port that the client is on, for people; "" if it does not say."""
+        return _shown(self.parts.get(CIRCUIT, b""))
+
+    @property
+    def remote(self) -> str:
+        """The relay's name for itself, for people; "" if it does not say."""
+        return _shown(self.parts.get(REMOTE, b""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +56,7 @@ def relay_of(packet: DhcpPacket) -> Relay | None:
     if packet.giaddr == dhcp.NO_ADDRESS:
         return None
     parts = parts_of(packet.options.get(dhcp.RELAY_AGENT, b""))
-    return Relay(packet.giaddr, _address(parts, LINK) or packet.giaddr, _address(parts, SERVER),
-                 _shown(parts.get(CIRCUIT, b"")), _shown(parts.get(REMOTE, b"")))
+    return Relay(packet.giaddr, _address(parts, LINK) or packet.giaddr, _address(parts, SERVER), parts)
 
 
 def parts_of(value: bytes) -> dict[int, bytes]:

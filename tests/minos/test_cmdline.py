@@ -24,6 +24,24 @@ def test_all_words_are_read() -> None:
     assert (found.head, found.sync, found.token) == ("https://10.99.0.1:8443", "10.99.0.1:31415", "Ab-_9")
 
 
+def test_what_the_network_says_is_read() -> None:
+    found = parse("layercake.name=n1.rack2.test layercake.domain=far.test layercake.mtu=9000 "
+                  "layercake.routes=10.130.0.0/15@10.120.0.254,10.7.7.7/32@10.120.0.253")
+    assert (found.name, found.domain, found.mtu, found.search) == ("n1.rack2.test", "far.test", 9000, "far.test")
+    assert [(socket.inet_ntoa(to.packed), to.prefix, socket.inet_ntoa(by.packed)) for to, by in found.routes] == [
+        ("10.130.0.0", 15, "10.120.0.254"), ("10.7.7.7", 32, "10.120.0.253")]
+
+
+@pytest.mark.parametrize(("words_", "names", "search"), [
+    ("layercake.name=n1", ("n1",), ""), ("layercake.name=n1 layercake.domain=a.b", ("n1.a.b", "n1"), "a.b"),
+    ("layercake.name=n1.a.b", ("n1.a.b", "n1"), "a.b"), ("layercake.name=n1.a.b layercake.domain=c", ("n1.a.b", "n1"), "c"),
+    ("quiet", (), ""),
+])
+def test_a_machine_knows_itself_by_its_full_and_its_short_name(words_: str, names: tuple[str, ...], search: str) -> None:
+    found = parse(words_)
+    assert (found.host_names, found.search) == (names, search)
+
+
 def test_an_empty_command_line_is_an_empty_identity() -> None:
     found = parse("console=ttyS0 quiet")
     assert (found.node, found.address, found.gateway, found.dns, found.token) == ("", None, None, (), "")
@@ -45,6 +63,10 @@ def test_ipv6_address() -> None:
     ("gateway", "gw"), ("dns", "8.8.8.8,evil"),
     ("head", "http://10.99.0.1"), ("head", "https://user@host"), ("head", "https://h/../x"), ("sync", "10.99.0.1"),
     ("sync", "h:port"),
+    ("name", "n1..a"), ("name", ".n1"), ("name", "n1."), ("name", "a." * 126 + "abc"), ("domain", "-a.b"), ("domain", "a;b"),
+    ("domain", "x" * 64), ("domain", "a/../b"), ("mtu", "1"), ("mtu", "9e9"), ("mtu", "123456"), ("mtu", "٣٣٣٣"),
+    ("routes", "10.0.0.0/8"), ("routes", "10.0.0.0@10.0.0.1"), ("routes", "10.0.0.0/8@gw"), ("routes", "10.0.0.0/8@fd00::1"),
+    ("routes", "10.0.0.0/99@10.0.0.1"),
     ("token", "a'b"), ("token", "x" * 300),
 ])
 def test_hostile_values_are_refused_by_name(word: str, value: str) -> None:

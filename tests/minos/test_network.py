@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from minos import netlink
+from minos import cmdline, init, netlink, syscalls
 from minos.init import interface_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,12 +44,29 @@ def test_the_card_is_found_by_its_mac(tmp_path: Path) -> None:
     assert interface_with("52:54:00:00:00:03", tmp_path) == ""
 
 
+@pytest.mark.parametrize(("words", "host", "line"), [
+    ("layercake.name=n1 layercake.ip=10.77.0.5/24", "n1", "10.77.0.5 n1"),
+    ("layercake.name=n1 layercake.ip=10.77.0.5/24 layercake.domain=far.test", "n1", "10.77.0.5 n1.far.test n1"),
+    ("layercake.name=n1.far.test layercake.ip=10.77.0.5/24", "n1.far.test", "10.77.0.5 n1.far.test n1"),
+    (f"layercake.name=n1.{'x' * 63}.test layercake.ip=10.77.0.5/24", "n1", f"10.77.0.5 n1.{'x' * 63}.test n1"),
+])
+def test_a_machine_finds_its_own_names_without_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, host: str,
+                                                      line: str) -> None:
+    set_: list[str] = []
+    monkeypatch.setattr(syscalls, "set_hostname", set_.append)
+    init.set_names(cmdline.parse(words), tmp_path)
+    assert set_ == [host]
+    lines = (tmp_path / "hosts").read_text().splitlines()
+    assert lines == ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", line]
+
+
 SCRIPT = """
 import sys, socket, pathlib
 sys.path.insert(0, {root!r})
 from minos import cmdline, hardware, init
 init.Path = lambda *a: pathlib.Path({resolv!r}) if a == ("/etc/resolv.conf",) else pathlib.Path(*a)
-words = "layercake.mac=52:54:00:00:99:01 layercake.ip=10.77.0.5/24 layercake.gateway=10.77.0.1 layercake.dns=10.77.0.1"
+words = "layercake.mac=52:54:00:00:99:01 layercake.ip=10.77.0.5/24 layercake.gateway=10.77.0.1 layercake.dns=10.77.0.1 "
+words += "layercake.domain=far.test layercake.mtu=1400 layercake.routes=10.130.0.0/15@10.77.0.254,10.7.7.7/32@10.77.0.253"
 print(init.set_up_network(cmdline.parse(words), hardware.Plug(hardware.EMPTY, print)))
 """
 
@@ -67,9 +84,11 @@ def test_a_card_is_brought_up_with_address_and_route(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.stdout == "c0 10.77.0.5/24\n", done.stderr
         shown = subprocess.run(["ip", "-n", name, "addr", "show"], capture_output=True, text=True, check=True).stdout
+        assert "mtu 1400" in shown
         assert "inet 10.77.0.5/24" in shown and "inet 127.0.0.1/8" in shown
         routes = subprocess.run(["ip", "-n", name, "route"], capture_output=True, text=True, check=True).stdout
         assert "default via 10.77.0.1 dev c0" in routes
-        assert (tmp_path / "resolv.conf").read_text() == "nameserver 10.77.0.1\n"
+        assert "10.130.0.0/15 via 10.77.0.254 dev c0" in routes and "10.7.7.7 via 10.77.0.253 dev c0" in routes
+        assert (tmp_path / "resolv.conf").read_text() == "search far.test\nnameserver 10.77.0.1\n"
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)

@@ -55,7 +55,7 @@ def _with_far(site: Site) -> str:
 def _has_its_network(site: Site, name: str) -> None:
     offers = [e for e in site.head.history(name) if e["kind"] == "boot.offer-sent"]
     assert offers and all(e["data"]["relay"] == relayed.ROUTER for e in offers), "each request came by the relay"
-    assert all("down" in e["data"]["circuit"] for e in offers), "the relay says on which of its interfaces"
+    assert all(e["data"]["circuit"] == "rdown" for e in offers), "the relay says on which of its interfaces"
 
     def said(*command: str) -> str:
         return site.head.cli("node", "exec", name, "--", *command).stdout
@@ -74,4 +74,4 @@ def _is_shown(site: Site) -> None:
     found = {n["name"]: n for n in site.head.api("GET", "/v1/networks")["networks"]}
     assert (found["far"]["nodes"], found["far"]["relay"]["relay"]) == (2, relayed.ROUTER)
     assert (found[""]["subnet"], found[""]["nodes"], found[""]["relay"]) == ("10.99.0.0/24", 2, None)
-    assert "10.120.0.1 port down" in site.head.cli("networks").stdout
+    assert "10.120.0.1 port rdown" in site.head.cli("networks").stdout

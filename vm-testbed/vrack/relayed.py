@@ -1,7 +1,7 @@
 """A second network for some machines of a rack, behind a router in a network namespace of its own with a real DHCP relay (Debian's
 isc-dhcp-relay). The head has no leg in it: all that its machines hear of the head is routed.
 
-    machines - br1 - (down, 10.120.0.1) router (up, 10.99.0.254) - br0 - head
+    machines - br1 - (rdown, 10.120.0.1) router (rup, 10.99.0.254) - br0 - head
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -24,15 +25,15 @@ SUBNET, ROUTER, UPLINK = "10.120.0.0/24", "10.120.0.1", "10.99.0.254"
 DOMAIN, MTU = "far.test", 1400
 _READY, _READY_LIMIT_S = "Sending on   Socket/fallback", 20.0
 _ROUTER = f"""
-until ip link show up >/dev/null 2>&1 && ip link show down >/dev/null 2>&1; do sleep 0.05; done
+until ip link show rup >/dev/null 2>&1 && ip link show rdown >/dev/null 2>&1; do sleep 0.05; done
 set -e
 ip link set lo up
-ip addr add {UPLINK}/24 dev up
-ip addr add {ROUTER}/24 dev down
-ip link set up up
-ip link set down up
+ip addr add {UPLINK}/24 dev rup
+ip addr add {ROUTER}/24 dev rdown
+ip link set rup up
+ip link set rdown up
 echo 1 > /proc/sys/net/ipv4/ip_forward
-exec dhcrelay -4 -d --no-pid -a -id down -iu up {HEAD_ADDRESS}
+exec dhcrelay -4 -d --no-pid -a -id rdown -iu rup {HEAD_ADDRESS}
 """
 
 
@@ -73,9 +74,9 @@ class RelayedNetwork:
         self._until_apart(self._router.pid, limit)
         self._batch([
             f"link add {FAR} type bridge stp_state 0 forward_delay 0", f"link set {FAR} up",
-            "link add up-head type veth peer name up", "link add down-head type veth peer name down",
+            "link add up-head type veth peer name rup", "link add down-head type veth peer name rdown",
             f"link set up-head master {BRIDGE} up", f"link set down-head master {FAR} up",
-            f"link set up netns {self._router.pid}", f"link set down netns {self._router.pid}",
+            f"link set rup netns {self._router.pid}", f"link set rdown netns {self._router.pid}",
             *(f"link set {netns.tap(slot)} master {FAR}" for slot in self._slots),
             f"route add {SUBNET} via {UPLINK}",
         ])
@@ -85,8 +86,9 @@ class RelayedNetwork:
             time.sleep(0.05)
 
     def _until_apart(self, pid: int, limit: float) -> None:
-        """Waits until the router is in a namespace of its own."""
-        while pid in netns.processes(self._rack.namespace):
+        """Waits until the router is in a namespace of its own: neither in ours, where it begins, nor in the rack's."""
+        others = {Path("/proc/self/ns/net").stat().st_ino, (netns.RUN / self._rack.namespace).stat().st_ino}
+        while Path(f"/proc/{pid}/ns/net").stat().st_ino in others:
             if time.monotonic() > limit:
                 raise RackError("cannot make a relayed network: the router does not start")
             time.sleep(0.02)
@@ -98,15 +100,18 @@ class RelayedNetwork:
             raise RackError(f"cannot make a relayed network: {done.stderr.strip()}")
 
     def down(self) -> None:
-        """Ends the router, with which its namespace and links go, and puts the machines back. May be called twice."""
+        """Puts the machines back, and ends the router with its namespace. May be called twice."""
         router, self._router = self._router, None
         if router is None:
             return
+        # Links before the router: those that end in a namespace go with it, but not at once.
+        has = {line.split(":")[1].strip().partition("@")[0] for line in self._rack.run(["ip", "-o", "link"]).stdout.splitlines()}
+        routed = SUBNET in self._rack.run(["ip", "route"]).stdout
+        self._batch([*([f"route del {SUBNET}"] if routed else []),
+                     *(f"link set {netns.tap(slot)} master {BRIDGE}" for slot in self._slots),
+                     *(f"link del {name}" for name in (FAR, "up-head", "down-head") if name in has)])
         router.kill()
         router.wait()
-        names = {link.split(":")[1].strip().partition("@")[0] for link in self._rack.run(["ip", "-o", "link"]).stdout.splitlines()}
-        self._batch([*(f"link set {netns.tap(slot)} master {BRIDGE}" for slot in self._slots),
-                     *(f"link del {name}" for name in (FAR, "up-head", "down-head") if name in names)])
 
     def inventory(self, text: str) -> str:
         """A rack's inventory with this network in it."""

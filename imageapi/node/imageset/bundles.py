@@ -90,10 +90,10 @@ class Bundles:
         bundle = self._runtime.bundle(instance.id)
         if not first:
             root = mount.overlay(layer, bundle, self._overlay_size)
-            _names(root)
+            give_names(root)
             return root
         root = idmap.overlay(layer, bundle, self._overlay_size, first)
-        idmap.as_user(first, lambda: _names(root))
+        idmap.as_user(first, lambda: give_names(root))
         return root
 
     def _mounts(self, instance: Instance) -> list[oci.Bind]:
@@ -139,7 +139,7 @@ class Bundles:
         return sorted(names - set(known))
 
 
-def _names(root: Path, own: Path = Path("/etc")) -> None:
+def give_names(root: Path, own: Path = Path("/etc")) -> None:
     """Gives the image the node's name servers, and the node's own names beside what its hosts file says, unless it brings its own
     arrangement (a symbolic link)."""
     etc = root / "etc"

@@ -1,4 +1,4 @@
-"""DHCP: a packet is read, decided on, and its reply built."""
+"""DHCP: a packet is read, decided on, and its reply built; of nodes on the head's link, and of one behind a relay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, decide
 from pxe.dhcp.packet import DhcpError, DhcpPacket
+from pxe.dhcp.relay import relay_of
 from pxe.nodes import Nodes, from_record
 from pxe.windows import Windows
 from tests.fuzz import mutate
@@ -18,7 +19,13 @@ from tests.support.site import boot_settings
 NODES = {
     "6b1f2a3c-0000-4000-8000-000000000001": ("52:54:00:00:01:01", "10.99.0.11", "bios"),
     "6b1f2a3c-0000-4000-8000-000000000002": ("52:54:00:00:01:02", "10.99.0.12", "uefi"),
+    "6b1f2a3c-0000-4000-8000-000000000003": ("52:54:00:00:01:04", "10.120.0.50", "uefi"),
 }
+FAR = {"name": "far", "subnet": "10.120.0.0/24", "gateway": "10.120.0.1", "domain": "far.test", "mtu": 9000,
+       "routes": {"10.130.0.0/16": "10.120.0.1"}, "relays": ["192.168.9.1"]}
+RELAY, BEYOND = b"\x0a\x78\0\1", b"\xc0\xa8\x09\1"
+AGENTS = (b"", b"\1\4swp1\2\6\0\1\2\3\4\5", b"\5\4" + RELAY,
+          b"\x0b\4" + RELAY, b"\5\4" + RELAY + b"\x0b\4" + BEYOND, b"\xff" * 255)
 CLIENTS: tuple[dict[int, bytes], ...] = (
     {}, {60: b"PXEClient:Arch:00000:UNDI:002001", 93: b"\0\0"}, {60: b"PXEClient:Arch:00007:UNDI:003001", 93: b"\0\7"},
     {60: b"HTTPClient:Arch:00016:UNDI:003001", 93: b"\0\x10"}, {77: b"iPXE", 93: b"\0\0", 175: b"\xb1\1\1"},
@@ -32,23 +39,37 @@ def seeds() -> list[bytes]:
     return [dhcp.build(DhcpPacket(1, 7, bytes.fromhex("5254000001" + last) + bytes(10), {53: bytes([kind]), **client, **more},
                                   ciaddr=ciaddr))
             for kind in range(1, 9) for client in CLIENTS for last in ("01", "02", "03") for more in ({}, addresses)
-            for ciaddr in (bytes(4), b"\x0a\x63\0\x0b")]
+            for ciaddr in (bytes(4), b"\x0a\x63\0\x0b")] + [
+        dhcp.build(DhcpPacket(1, 7, bytes.fromhex("5254000001" + last) + bytes(10), {53: bytes([kind]), **more, 82: agent},
+                              giaddr=giaddr, hops=hops))
+        for kind in (1, 3, 8) for last in ("01", "04") for agent in AGENTS for giaddr in (RELAY, BEYOND, b"\xe0\0\0\1")
+        for hops in (1, 16, 255) for more in ({}, {54: RELAY, 50: b"\x0a\x78\0\x32"})]
 
 
 @contextlib.contextmanager
 def target(directory: Path) -> Iterator[Target]:
-    """Two nodes, one of them about to boot."""
+    """Three nodes, one of them about to boot, one behind a relay."""
     settings = boot_settings(gateway="10.99.0.254", dns=["10.99.0.1"])
-    nodes, windows, network = Nodes(), Windows(), Common(settings)
+    nodes, windows, common = Nodes(), Windows(), Common(settings)
     for number, (key, (mac, ip, firmware)) in enumerate(NODES.items()):
+        network = FAR if ip.startswith("10.120") else None
         nodes.put(from_record(key, {"name": f"n{number}", "macs": [mac], "ip": ip, "arch": "x86_64", "firmware": firmware,
-                                    "kernel_args": "", "console": ""}))
+                                    "kernel_args": "", "console": "", "network": network}, settings))
     windows.arm(next(iter(NODES)), "one-use_token.42", 1000.0, 0.0)
 
     def take(data: bytes) -> None:
-        decision = decide(dhcp.parse(data), nodes, windows, network, 1.0)
-        if decision.reply is not None:
-            dhcp.parse(dhcp.build(decision.reply))
+        decision = decide(dhcp.parse(data), nodes, windows, common, 1.0)
+        if decision.reply is None:
+            return
+        packet, again = dhcp.parse(data), dhcp.parse(dhcp.build(decision.reply))
+        if again.options.get(dhcp.RELAY_AGENT) != packet.options.get(dhcp.RELAY_AGENT):
+            raise AssertionError("what the relay said does not come back as it was")
+        if packet.giaddr != bytes(4) and decision.address != packet.giaddr:
+            raise AssertionError("the answer does not go to the relay that asked")
+        relay = relay_of(packet)
+        if again.yiaddr[:3] == RELAY[:3] and relay is not None and relay.link[:3] != RELAY[:3] and relay.link != BEYOND:
+            raise AssertionError("an address of another network was given away")
 
-    words = (b"\x35\1\1", b"\x34\1\3", b"\x52\xff", b"\xff", b"\x4d\5\4iPXE", b"\x3d\0", b"\x5d\2\0\7", b"\x63\x82\x53\x63")
+    words = (b"\x35\1\1", b"\x34\1\3", b"\x52\xff", b"\xff", b"\x4d\5\4iPXE", b"\x3d\0",
+             b"\x52\6\5\4" + RELAY, b"\x52\6\x0b\4" + RELAY, b"\x5d\2\0\7", b"\x63\x82\x53\x63")
     yield Target(mutate.data(seeds(), words), take, (DhcpError,))

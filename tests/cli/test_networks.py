@@ -1,0 +1,49 @@
+"""Networks on the command line: listed, and in plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.cli.canned_api import CannedApi
+
+Run = Callable[..., Any]
+FAR = {"name": "far", "subnet": "10.20.0.0/24", "gateway": "10.20.0.1", "dns": ["10.1.1.1"], "ntp": [], "domain": "far.example.org",
+       "mtu": 9000, "routes": {"10.30.0.0/16": "10.20.0.254"}, "lease_s": None, "relays": [], "nodes": 127, "addresses": 254,
+       "use": 0.5, "relay": {"relay": "10.20.0.1", "circuit": "swp1", "remote": "", "seconds_ago": 3.0}}
+OWN = {**FAR, "name": "", "subnet": "10.1.0.0/24", "gateway": None, "dns": [], "domain": "", "mtu": None, "routes": {}, "nodes": 0,
+       "use": 0.0, "relay": None}
+CHANGE = {"node": "far", "action": "change", "fields": {"gateway": ["10.20.0.1", "10.20.0.254"], "dns": [[], ["10.1.1.1"]]}}
+
+
+def test_networks_are_listed_with_what_they_tell_and_their_relay(run: Run, head: CannedApi) -> None:
+    head.answers["GET /v1/networks"] = (200, {"networks": [OWN, FAR]})
+    result = run("networks")
+    assert result.code == 0
+    first, own, far = result.out.splitlines()
+    assert first.split()[:6] == ["NAME", "SUBNET", "GATEWAY", "NODES", "USE", "DOMAIN"]
+    assert own.split() == ["(the", "head's", "own)", "10.1.0.0/24", "-", "0", "0", "%", "-", "-", "-"]
+    assert far.startswith("far") and " 127  50 %  far.example.org  dns 10.1.1.1; mtu 9000; 10.30.0.0/16 via 10.20.0.254" in far
+    assert "10.20.0.1 port swp1, 3.0s ago" in far
+    assert json.loads(run("--json", "networks").out) == {"networks": [OWN, FAR]}
+
+
+def test_no_networks_are_said(run: Run, head: CannedApi) -> None:
+    head.answers["GET /v1/networks"] = (200, {"networks": []})
+    assert "they stand under `networks` in the inventory" in run("networks").out
+
+
+def test_a_plan_that_changes_networks_only_is_shown_and_applied(run: Run, head: CannedApi, tmp_path: Path) -> None:
+    head.answers["POST /v1/inventory/plan"] = (200, {"changes": [], "plans": [], "digest": "d1", "warnings": [], "networks": [
+        CHANGE, {"node": "new", "action": "add", "fields": {"subnet": [None, "10.9.0.0/24"]}},
+        {"node": "old", "action": "remove", "fields": {"subnet": ["10.8.0.0/24", None]}}]})
+    head.answers["POST /v1/inventory/apply"] = (200, {"revision": 7, "changed": [], "networks": ["far", "new", "old"]})
+    path = tmp_path / "rack.yaml"
+    path.write_text("nodes: {}\n")
+    assert run("plan", str(path)).out.splitlines() == [
+        "network far: gateway: 10.20.0.1 -> 10.20.0.254, dns: (none) -> 10.1.1.1", "network new: is new, subnet 10.9.0.0/24",
+        "network old: is removed", "no node changes"]
+    assert run("apply", str(path), "--yes").code == 0
+    assert head.asked("POST /v1/inventory/apply")[0]["digest"] == "d1"
