@@ -33,7 +33,7 @@ from pxe.state import BootState, Fetchable
 from pxe.tftp_server import TftpServer
 from pxe.windows import Window, Windows
 
-_EARLY_S = 0.5
+_EARLY_S = 3.0
 _LIBRARY = Path("/usr/lib")
 _DISK_EVERY_S = 600.0
 HEARD = frozenset({Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM})

@@ -1,7 +1,8 @@
 """What a cut of the network does to a boot: `python vm-testbed/cuts.py --path bios --phase kernel --seconds 20`.
 
 One machine boots by a path; its cable is pulled in a phase of that, put back after so many seconds, and it is told whether,
-after how long and by how many starts it joined all the same. For 0 seconds the machine is reset in that phase, and the cable stays.
+after how long and by how many starts it joined all the same. For 0 seconds the machine is reset in that phase, and the cable stays
+(before the offer: nothing is done).
 Without options all paths and phases are tried. Prints a table, and writes it.
 """
 
@@ -85,7 +86,7 @@ class Result:
         joined = "never" if self.joined_s is None else f"{self.joined_s:.0f}"
         after = "-" if self.after_s is None else f"{self.after_s:.0f}"
         told = ", ".join(f"`{kind}`" for kind in self.told) or "-"
-        cut = f"{self.cut_s:.0f}" if self.cut_s else "a reset"
+        cut = f"{self.cut_s:.0f}" if self.cut_s else "a reset" if self.phase != "offer" else "nothing"
         return f"| {PATHS[self.path][0]} | {self.phase} | {cut} | {joined} | {after} | {self.starts} | {told} |"
 
 

@@ -173,6 +173,19 @@ async def test_a_wait_that_runs_out_says_how_far_the_boot_came(
     assert not await armed(service)
 
 
+async def test_a_boot_that_two_machines_want_is_started_anew_at_once(service: PxeService, make_request: Ask) -> None:
+    """Who has its script cannot join any more: it was waited for all the same."""
+    task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=600.0)))
+    await asyncio.sleep(0)
+    window = service._windows._windows[NODE]
+    window.asked.add("52:54:00:00:01:01")
+    service._windows.record(NODE, Step.SCRIPT, 0.0, {})
+    assert [bool(service._windows.hand_out(window, "52:54:00:00:01:01")) for _ in range(2)] == [False, True]
+    with pytest.raises(Stalled, match="another has its address") as stalled:
+        await asyncio.wait_for(task, 10)
+    assert stalled.value.after == "boot script sent" and not await armed(service)
+
+
 async def test_a_wait_that_the_engine_ends_at_its_time_out_is_told_too(
         service: PxeService, make_request: Ask, link: FakeLink) -> None:
     task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=0.5)))
