@@ -176,6 +176,10 @@ class PxeService(Service):
         if not self._signed:
             missing |= {node.name: (NO_SHIM, INSTALL_SHIM) for node in self._nodes.all()
                         if node.secure_boot and not arm64.takes(node)}
+        for node in filter(arm64.takes, self._nodes.all()):
+            if not arm64.in_image(conf.boot_dir / node.boot_set):
+                missing[node.name] = (f"boot set {node.boot_set or 'for it'} has no boot programs for arm64",
+                                      "layercake profile build NAME --arch aarch64")
         state.visit.until = self._clock() + seconds
         programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
         return Fetchable(address=conf.address, tftp_port=conf.tftp_port, base=conf.http_base, programs=programs, files=files,

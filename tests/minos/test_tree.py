@@ -101,8 +101,8 @@ def test_a_set_has_the_modules_and_the_firmware_of_its_profile(
         (tmp_path / "firmware" / name).write_text(name)
     (found.modules / "modules.builtin").write_text("".join(f"kernel/{name}.ko\n" for name in profiles.BASE))
     profile = Profile("made-up", "linux-image-made-up", firmware=(str(tmp_path / "firmware"),))
-    monkeypatch.setattr(profiles, "fetch", lambda profile, cache: found)
-    monkeypatch.setattr(builder, "collect", lambda options, found, closure: {"base": {}})
+    monkeypatch.setattr(profiles, "fetch", lambda profile, cache, apt: found)
+    monkeypatch.setattr(builder, "collect", lambda options, found, closure, userland: {"base": {}})
     result = builder.build(builder.BuildOptions(tmp_path / "out", tmp_path / "cache", profile=profile))
     root = unsquash(tmp_path / "out" / builder.MODULES, tmp_path / "root")
     assert sorted(p.name for p in (root / "firmware").rglob("*.bin")) == ["tg3.bin", "tg3_tso.bin"]
