@@ -97,7 +97,7 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "is", pairs(view["state"])
     yield "wanted", pairs(view["goal"])
     yield "images", _images(view)
-    yield "address", view["ip"]
+    yield "address", view["ip"] + (f" in {view['network']}" if view.get("network") else "")
     yield "macs", ", ".join(view["macs"])
     yield "firmware", view["firmware"]
     if view.get("profile"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.cli.canned_api import CannedApi
+from tests.cli.canned_api import CannedApi, node_view
 
 Run = Callable[..., Any]
 FAR = {"name": "far", "subnet": "10.20.0.0/24", "gateway": "10.20.0.1", "dns": ["10.1.1.1"], "ntp": [], "domain": "far.example.org",
@@ -28,6 +28,12 @@ def test_networks_are_listed_with_what_they_tell_and_their_relay(run: Run, head:
     assert far.startswith("far") and " 127  50 %  far.example.org  dns 10.1.1.1; mtu 9000; 10.30.0.0/16 via 10.20.0.254" in far
     assert "10.20.0.1 port swp1, 3.0s ago" in far
     assert json.loads(run("--json", "networks").out) == {"networks": [OWN, FAR]}
+
+
+def test_a_node_is_shown_with_its_network(run: Run, head: CannedApi) -> None:
+    for network, line in ((None, "address    10.0.0.1"), ("far", "address    10.0.0.1 in far")):
+        head.answers["GET /v1/nodes/n0"] = (200, {"node": node_view(network=network), "history": []})
+        assert line in run("node", "show", "n0").out.splitlines()
 
 
 def test_no_networks_are_said(run: Run, head: CannedApi) -> None:

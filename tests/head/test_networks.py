@@ -13,6 +13,7 @@ from layercake.api.answers.nodes import NetworkList
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.settings import Settings
 from layercake.head.views.inventory import networks_view
+from layercake.head.views.nodes import node_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Unreachable
 from layercake.moduleapi import module_pb2 as pb
@@ -74,6 +75,12 @@ async def test_a_node_is_told_its_network_and_again_when_that_changes(world: Wor
     assert [text for text, _ in said] == ["networks by a person: far (new), near (new)", "networks by a person: far (changed)",
                                           "networks by a person: far (removed), near (removed)"]
     assert said[1][1] == {"networks": ["far"]}
+
+
+async def test_a_node_is_shown_with_its_network(world: World) -> None:
+    assert node_view(world.node("n1"), 0.0, world.head.table)["network"] is None
+    await world.ops.inventory.apply(MOVED, "x.yaml", None, False)
+    assert node_view(world.node("n1"), 0.0, world.head.table)["network"] == "far"
 
 
 async def test_networks_outlive_the_head(world: World) -> None:

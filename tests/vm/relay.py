@@ -60,8 +60,13 @@ def _has_its_network(site: Site, name: str) -> None:
     def said(*command: str) -> str:
         return site.head.cli("node", "exec", name, "--", *command).stdout
 
+    def serves() -> bool:
+        """An agent that has just begun does not serve yet."""
+        return site.head.cli("node", "exec", name, "--", "id", check=False).returncode == 0
+
+    site.head.wait(f"{name} serves", serves, 60)
     assert "10.130.0.0/16 via 10.120.0.1" in said("ip", "route")
-    assert "mtu 1400" in said("ip", "link", "show", "up")
+    assert "mtu 1400" in said("ip", "link")
     assert said("cat", "/etc/resolv.conf") == "search far.test\nnameserver 10.99.0.1\n"
     assert said("hostname").strip() == name
     full = name if "." in name else f"{name}.far.test"

@@ -106,6 +106,7 @@ class NodeShown(msgspec.Struct):
     macs: list[str]
     firmware: str
     profile: str | None
+    network: str | None
     cards: list[CardShown]
     groups: list[str]
     boot_id: str | None
