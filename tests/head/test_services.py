@@ -209,7 +209,7 @@ def test_what_the_head_starts_has_no_secret_in_its_environment(tmp_path: Path, m
     save(tmp_path, Settings(interface="lo", address="127.0.0.1"))
     monkeypatch.setattr("layercake.main._serve", served)
     monkeypatch.setattr("os.umask", lambda mask: 0)
-    monkeypatch.setattr("layercake.main.leave_no_core", lambda: None)  # not every process may raise its limit again, for other tests
+    monkeypatch.setattr("layercake.main.leave_no_core", lambda: None)  # other tests raise that limit
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
     before = dict(os.environ)
     try:
