@@ -95,9 +95,10 @@ def _libraries(place: Path, scratch: Path, environment: Mapping[str, str]) -> No
     for name in SOURCES:  # setuptools leaves things beside the sources
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "debian"))
+            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(path, source)
+    shutil.rmtree(source / "layercake/debian")  # this package: it is of no use once it has built one
     wanted = scratch / "requirements.txt"
     wanted.write_text(without((ROOT / "requirements.lock").read_text(), FROM_DEBIAN))
     _uv("build", "--wheel", "--no-build-isolation", "--out-dir", str(scratch), str(source), environment=environment)
