@@ -13,7 +13,7 @@ from layercake.api.answers.nodes import Names
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
 from layercake.head.secrets import Warnings
-from layercake.head.views.head import head_status
+from layercake.head.views.head import Census, head_status
 from layercake.moduleapi.module import Role
 
 
@@ -34,12 +34,12 @@ class RevokeRequest(msgspec.Struct, forbid_unknown_fields=True):
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
-    warnings = Warnings(ops.head)
+    warnings, census = Warnings(ops.head), Census(ops.head)
 
     async def status(request: web.Request, body: None) -> Any:
         caller = request[CALLER]
         told = [] if caller.looks_only or caller.bound else await warnings.now()
-        return {"version": __version__, **head_status(ops.head, caller.bound), "warnings": told}
+        return {"version": __version__, **head_status(ops.head, caller.bound, census), "warnings": told}
 
     async def show(request: web.Request, body: None) -> Any:
         caller, found = request[CALLER], ops.authority.view()

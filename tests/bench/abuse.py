@@ -216,7 +216,7 @@ def prepare() -> None:
 def main() -> None:
     """Makes the namespace and runs the benchmark in it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=12_000)
+    parser.add_argument("--nodes", type=int, default=24_000)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--only", choices=sorted(ATTACKS), help="this attack alone")
     parser.add_argument("--bare", action="store_true", help="without the head's services and without a namespace")

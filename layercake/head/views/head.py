@@ -11,12 +11,41 @@ from layercake.head.head import Head
 from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, status_of
 
+PART = 0.05
+"""How much of the head's time goes at most into counting nodes, however often somebody asks how many are how."""
+_QUICK_S = 0.002
 
-def head_status(head: Head, sees: Callable[[Record], bool] | None = None) -> dict[str, Any]:
-    """The head's epoch and age, how many nodes are how, the database, and the services. With `sees`, of the nodes for which it
-    holds, and without what services say, which may be about any node."""
+
+class Census:
+    """How many nodes are how, of all. Ten thousand are counted in 15 ms, and meanwhile the head does nothing else: then the same is
+    told again until the counting was `PART` of the time; what took less than 2 ms is not kept. `timer` gives seconds."""
+
+    def __init__(self, head: Head, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._head = head
+        self._timer = timer
+        self._counts: Counter[Status] = Counter()
+        self._until = float("-inf")
+
+    def counts(self) -> Counter[Status]:
+        """By status."""
+        began = self._timer()
+        if began >= self._until:
+            self._counts = count(self._head)
+            ended = self._timer()
+            self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else began
+        return self._counts
+
+
+def count(head: Head, sees: Callable[[Record], bool] | None = None) -> Counter[Status]:
+    """How many nodes are how; with `sees`, of those for which it holds."""
     now = head.clock()
-    counts = Counter(status_of(r, now, head.guard.why(r))[0] for r in head.store if sees is None or sees(r))
+    return Counter(status_of(r, now, head.guard.why(r))[0] for r in head.store if sees is None or sees(r))
+
+
+def head_status(head: Head, sees: Callable[[Record], bool] | None = None, census: Census | None = None) -> dict[str, Any]:
+    """The head's epoch and age, how many nodes are how, the database, and the services. With `sees`, of the nodes for which it
+    holds, and without what services say, which may be about any node. All nodes are counted by the census, if there is one."""
+    counts = census.counts() if census is not None and sees is None else count(head, sees)
     total = counts.total()
     services = [
         {

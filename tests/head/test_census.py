@@ -1,0 +1,40 @@
+"""How many nodes are how: to count them takes a small part of the head's time, however often somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, repeat
+
+from layercake.head.views.head import PART, Census, count
+from layercake.head.views.nodes import Status
+from tests.support.world import World
+
+
+def converge(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    world.received("n0")
+    for _ in range(3):
+        world.send(world.hello("n0"))
+        world.tick(1)
+
+
+def readings(*of: float) -> Iterator[float]:
+    return chain(of, repeat(of[-1]))
+
+
+def test_what_took_long_is_told_again_for_a_while(world: World) -> None:
+    times = readings(0.0, 0.1, 0.1 + 0.1 / PART - 0.01, 0.1 + 0.1 / PART, 2.3)
+    census = Census(world.head, lambda: next(times))
+    before = census.counts()
+    converge(world)
+    assert census.counts() == before != count(world.head)
+    assert census.counts() == count(world.head)
+
+
+def test_what_is_quick_is_counted_each_time(world: World) -> None:
+    times = readings(0.0, 0.001, 0.0011, 0.0012)
+    census = Census(world.head, lambda: next(times))
+    before = census.counts()[Status.CONVERGED]
+    converge(world)
+    assert census.counts()[Status.CONVERGED] == before + 1
