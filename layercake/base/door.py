@@ -23,6 +23,7 @@ log = logging.getLogger("layercake.door")
 _AT_ONCE = 32  # connections that are accepted at a stretch; then others have their turn
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # without file descriptors, until the next look
+_HANDSHAKE = 4.0  # requests that a connection with TLS counts as: many are answered in less of the processor than that takes
 _ONE_ASK = 65536  # bytes of a request, or an answer, that count as one request
 _GOODBYE_S = 2.0
 _BACKLOG = 1024
@@ -279,7 +280,7 @@ class Door:
             self._known.leave(guest.who, guest)
         else:
             self._strangers.leave(guest.address, guest)
-            guest.owes = self.asks(who, guest.weight)
+            guest.owes = self.asks(who, guest.weight + (_HANDSHAKE if self._context is not None else 0.0))
             if not guest.owes:
                 self._knocks.refund(guest.address)
         guest.who = who

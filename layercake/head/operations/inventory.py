@@ -81,7 +81,7 @@ class InventoryChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
-        self._plans, self._applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING)
+        self._plans, self._applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING, urgent=True)
 
     async def _parse(self, aside: Aside, text: str, file: str, known: Sequence[dict[str, Any]] = (),
                      ) -> tuple[Inventory, list[dict[str, Any]]]:
