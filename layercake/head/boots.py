@@ -6,7 +6,7 @@ import base64
 import hashlib
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,11 @@ class Boots(msgspec.Struct, frozen=True):
     since: int = 0
     ask: int = 0
     agent_error: str = ""
+
+
+def arches(sets: Iterable[BootSet]) -> list[str]:
+    """The architectures of machines that there are sets for, and that of this machine: one can be built."""
+    return sorted({platform.machine(), *(s.architecture for s in sets)})
 
 
 class BootSets:
@@ -74,11 +79,6 @@ class BootSets:
     def all(self) -> list[BootSet]:
         """All sets, newest first."""
         return sets.all_of(self.directory)
-
-    @property
-    def arches(self) -> tuple[str, ...]:
-        """The architectures of machines that there are sets for, and that of this machine: one can be built. May block."""
-        return tuple(sorted({platform.machine(), *(s.architecture for s in self.all())}))
 
     def is_for(self, name: str, arch: str) -> bool:
         """Whether a set is for machines of an architecture; of one that is not known, nothing speaks against it. From memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,15 @@ def test_what_an_image_arranges_itself_is_left(root: Path, own: Path, tmp_path: 
     bare.mkdir()
     give_names(bare, own)
     assert list(bare.iterdir()) == []
+
+
+def test_what_is_no_file_in_an_image_is_left_alone(tmp_path: Path) -> None:
+    """To open a FIFO waits for somebody at its other end."""
+    root, own = tmp_path / "root", tmp_path / "own"
+    for directory in (root / "etc", own):
+        directory.mkdir(parents=True)
+    for name in ("hosts", "resolv.conf"):
+        (own / name).write_text("10.0.0.1 n1\n")
+        os.mkfifo(root / "etc" / name)
+    give_names(root, own)
+    assert all((root / "etc" / name).is_fifo() for name in ("hosts", "resolv.conf"))

@@ -147,8 +147,8 @@ def give_names(root: Path, own: Path = Path("/etc")) -> None:
         return
     for name in ("resolv.conf", "hosts"):
         source, target = own / name, etc / name
-        if source.is_file() and not target.is_symlink():
-            has = target.read_bytes() if name == "hosts" and target.is_file() else b""
+        if source.is_file() and not target.is_symlink() and (target.is_file() or not target.exists()):
+            has = target.read_bytes() if name == "hosts" and target.exists() else b""
             target.write_bytes(_beside(has, source.read_bytes()) if has else source.read_bytes())
 
 

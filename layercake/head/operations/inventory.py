@@ -17,6 +17,7 @@ import msgspec
 
 from layercake.head import events, secrets
 from layercake.head.access.caller import said_by
+from layercake.head.boots import arches
 from layercake.head.head import Head
 from layercake.head.inventory import wishes
 from layercake.head.reading import Answer, Question, answer, inventory_of, is_small
@@ -117,7 +118,7 @@ class InventoryChanges:
         for one in found:
             if profiles and one.name == known.default:
                 profiles[""] = one.architecture
-        return list(known.arches), profiles or None
+        return arches(found), profiles or None
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
