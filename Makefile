@@ -9,13 +9,17 @@ KEEP ?=
 FUZZ_INPUTS ?= 1000000
 STORE ?=
 RACK ?=
+PCAP ?=
+DRIVER ?=
 
-.PHONY: help install fetch deb demo test test-fast fuzz bench docs lint proto lock sbom clean
+.PHONY: help install fetch deb demo vagrant test test-fast fuzz bench docs lint proto lock sbom clean
 
 help:
 	@echo "make deb            the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb"
-	@echo "make demo [KEEP=1] [STORE=rbd] [RACK=libvirt]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
-	@echo "                    Ceph, with RACK=libvirt on libvirt domains whose BMCs are virtualbmc and sushy-emulator"
+	@echo "make demo [KEEP=1] [STORE=rbd] [RACK=libvirt] [PCAP=DIR]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
+	@echo "                    Ceph, with RACK=libvirt on libvirt domains whose BMCs are virtualbmc and sushy-emulator; with PCAP=DIR"
+	@echo "                    DIR/NAME.pcap has what machine NAME says and hears"
+	@echo "make vagrant [DRIVER=qemu]  the Vagrantfile's rack on a libvirtd of its own, from a box made here to running images, and away again"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
@@ -69,7 +73,12 @@ $(VENV_LIBVIRT)/.done: vm-testbed/libvirt.lock vm-testbed/packages-libvirt.txt
 	@touch $@
 
 demo: fetch $(if $(filter libvirt,$(RACK)),$(VENV_LIBVIRT)/.done)
-	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK))
+	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK)) $(if $(PCAP),--pcap $(PCAP))
+
+# Its libvirtd is in namespaces of its own; the box is kept. Without DRIVER it tries whether KVM works.
+vagrant: install $(VENV_LIBVIRT)/.done
+	@$(call apt-install,$(shell grep -v '^\#' vm-testbed/packages-vagrant.txt))
+	$(PY) -u vm-testbed/vagrantwalk.py $(if $(DRIVER),--driver $(DRIVER))
 
 # Two workers, a file at a time: the tests of a file share what took long to start.
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder

@@ -25,13 +25,13 @@ LIMITS = Limits(known=8, most=4096)
 
 
 class ImageServer:
-    """One listening socket over one directory, and `boot`, which has a directory for each boot set."""
+    """One port of the head's addresses over one directory, and `boot`, which has a directory for each boot set."""
 
-    def __init__(self, directory: Path, address: str, port: int, boot: Path | None = None) -> None:
+    def __init__(self, directory: Path, addresses: list[str], port: int, boot: Path | None = None) -> None:
         self._directory = directory
         self._boot = boot
         self._tickets = Tickets(directory)
-        self._address = address
+        self._addresses = addresses
         self._port = port
         self._server: WebServer | None = None
 
@@ -41,12 +41,12 @@ class ImageServer:
         return self._port if self._server is None else self._server.port
 
     async def start(self) -> None:
-        """Opens the socket. Raises OSError."""
+        """Opens the sockets. Raises OSError with the address as its `filename`."""
         app = web.Application(client_max_size=1024)
         app.router.add_get(f"/images/{{digest:{DIGEST}}}", self._send)
         app.router.add_get(f"/images/{{digest:boot/{SET}}}", self._send)
-        server = WebServer(app, LIMITS)
-        await server.open(door.bound(self._address, self._port))
+        server = WebServer(app, LIMITS.beside(self._addresses))
+        await server.open(*door.bound(self._addresses, self._port))
         self._server = server
 
     async def stop(self) -> None:

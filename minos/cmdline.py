@@ -35,8 +35,8 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What the command line says. `token` is a secret; "" and None stand for what is not given. `time` is
-    the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs. `domain`, `mtu`
-    and `routes` (where to, by which router) are those of its network."""
+    the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs. `domain`,
+    `mtu`, `routes` (where to, by which router) and `ntp` (time servers) are those of its network."""
 
     node: str
     name: str
@@ -52,6 +52,7 @@ class Identity:
     domain: str = ""
     mtu: int | None = None
     routes: tuple[tuple[Address, Address], ...] = ()
+    ntp: tuple[str, ...] = ()
 
     @property
     def search(self) -> str:
@@ -91,6 +92,12 @@ def _address(word: str, value: str, *, default_prefix: int | None = None) -> Add
     return Address(family, packed, int(prefix))
 
 
+def _servers(found: dict[str, str], word: str) -> tuple[str, ...]:
+    """Addresses with commas between them."""
+    addresses = (_address(word, value, default_prefix=0) for value in found.get(word, "").split(",") if value)
+    return tuple(socket.inet_ntop(a.family, a.packed) for a in addresses)
+
+
 def _route(value: str) -> tuple[Address, Address]:
     """SUBNET/LENGTH@ROUTER."""
     target, _, router = value.partition("@")
@@ -119,8 +126,7 @@ def parse(text: str) -> Identity:
         mac=_checked(found, "mac", _MAC, "a MAC address"),
         address=_address("ip", found["ip"]) if found.get("ip") else None,
         gateway=_address("gateway", gateway, default_prefix=0) if gateway else None,
-        dns=tuple(socket.inet_ntop(a.family, a.packed) for a in
-                  (_address("dns", d, default_prefix=0) for d in found.get("dns", "").split(",") if d)),
+        dns=_servers(found, "dns"),
         head=_checked(found, "head", _HEAD, "an https:// address"),
         sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
         token=_checked(found, "token", _TOKEN, "a token"),
@@ -128,5 +134,6 @@ def parse(text: str) -> Identity:
         boot=_checked(found, "boot", _BOOT, "a boot set's name"),
         domain=_checked(found, "domain", _NAME, "a domain"),
         mtu=int(_checked(found, "mtu", _MTU, "a number of bytes")) if found.get("mtu") else None,
+        ntp=_servers(found, "ntp"),
         routes=tuple(_route(word) for word in found.get("routes", "").split(",") if word),
     )

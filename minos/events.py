@@ -25,5 +25,24 @@ DRIVER_FAILED = EventKind("node.driver-failed", Severity.WARNING,
 DRIVERS_LEFT = EventKind("node.drivers-left", Severity.DEBUG,
     "Drivers that the kernel has for devices of the node were not fetched; the text says why.")
 
+CLOCK = EventKind("node.clock", Severity.DEBUG,
+    "How far the node's clock was off, and by which server it is kept.", Bearing.STANDING)
+CLOCK_SET = EventKind("node.clock-set", Severity.INFO, "The node's clock was far enough off to be set.")
+NO_TIME = EventKind("node.no-time", Severity.WARNING, "Nobody keeps the node's clock; the text says why.")
+TIME_REFUSED = EventKind("node.time-refused", Severity.WARNING,
+    "A time server says a time that is far from the head's: it is not believed.")
+
+NETWORK = EventKind("node.interfaces", Severity.DEBUG,
+    "How the interfaces are that the inventory names.", Bearing.STANDING)
+NETWORK_SET = EventKind("node.network-set", Severity.INFO, "The node's interfaces are as the inventory has them.")
+NETWORK_CHANGED = EventKind("node.network-changed", Severity.WARNING,
+    "Somebody else has changed an interface of the node; it was set again. The text says what it was and what it had become.")
+NETWORK_FAILED = EventKind("node.network-failed", Severity.WARNING,
+    "An interface of the node is not as the inventory has it; the text says why. The rest of the node does its work.")
+LEG_DOWN = EventKind("node.leg-down", Severity.WARNING,
+    "A leg of a bond has no carrier, or, by 802.3ad, no partner; the bond goes on with the others.")
+LEG_UP = EventKind("node.leg-up", Severity.INFO, "A leg of a bond is there again.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
-                                 NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT)
+                                 NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT, CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED,
+                                 NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP)

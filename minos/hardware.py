@@ -40,6 +40,10 @@ if TYPE_CHECKING:  # typing takes a node that starts 30 ms
 MODULES = "/usr/lib/minos/modules"
 TABLE = "/usr/lib/minos/hardware"
 FIRMWARE = "/usr/lib/firmware"
+PACKED = "/usr/lib/minos/hardware.squashfs"
+PACKED_AT = "/usr/lib/minos/packed"
+"""The modules and firmware of hardware.img, and where they are mounted; links lead there."""
+
 SYS = "/sys"
 FOUND = "hardware.json"
 """What was found, in the run directory: read by the agent, which tells the head."""

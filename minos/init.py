@@ -76,6 +76,14 @@ def load_modules() -> int:
     return len(names)
 
 
+def mount_drivers(root: int) -> None:
+    """The modules and firmware of hardware.img, if there are any: where this process sees them, and where the kernel does (`root`),
+    which looks for firmware, and starts modprobe, in the initramfs that is below ours. Raises OSError."""
+    if Path(hardware.PACKED).exists():
+        syscalls.mount_file(hardware.PACKED, hardware.PACKED_AT, "squashfs")
+        syscalls.mount(hardware.PACKED_AT, f"/proc/self/fd/{root}{hardware.PACKED_AT}", "", syscalls.MS_BIND)
+
+
 def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
     """The interface with this MAC; without a MAC the first one that is not loopback. "" if there is none (yet)."""
     for directory in sorted(root.iterdir()):
@@ -151,6 +159,7 @@ def attempt(what: str, step: object, *arguments: object) -> object:
 
 def prepare() -> cmdline.Identity | None:
     """Everything up to the supervisor. Returns the node's identity, None if the command line is unusable."""
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     become_root()
     os.umask(0o022)
     for entry in EARLY_MOUNTS:
@@ -162,6 +171,8 @@ def prepare() -> cmdline.Identity | None:
         attempt(f"mount {entry[1]}", syscalls.mount, *entry)
     loaded = attempt("load modules", load_modules)
     say(f"init: {loaded} modules loaded")
+    attempt("mount the drivers of hardware.img", mount_drivers, root)
+    os.close(root)
     line = Path("/proc/cmdline").read_text()
     identity = attempt("read the kernel command line", cmdline.parse, line)
     if not isinstance(identity, cmdline.Identity):

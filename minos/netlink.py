@@ -1,4 +1,4 @@
-"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and routes.
+"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and routes; all else is in minos.agent.network.
 
 In-process, because each `ip` command costs a fork and an exec, which a boot on an emulated processor feels.
 The messages are built by pure functions; `Netlink` sends them and checks the acknowledgements.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterator
 
 from layercake.kraken.errors import OperationFailed
 
 RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE = 16, 20, 24
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 0x1, 0x4, 0x100, 0x400
-NLMSG_ERROR = 2
+NLM_F_DUMP = 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
 IFF_UP = 1
 IFLA_MTU = 4
 RTA_DST, RTA_OIF, RTA_GATEWAY = 1, 4, 5
@@ -74,6 +76,16 @@ def error_of(reply: bytes, sequence: int) -> int | None:
     return -int(code)
 
 
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(kind, sequence, body) of the messages in what a socket gave; what is cut off is left out."""
+    while len(data) >= 16:
+        length, kind, _, sequence, _ = struct.unpack_from("=IHHII", data)
+        if not 16 <= length <= len(data):
+            return
+        yield kind, sequence, data[16:length]
+        data = data[(length + 3) & ~3:]
+
+
 class Netlink:
     """A netlink socket; one request at a time."""
 
@@ -98,3 +110,17 @@ class Netlink:
             pass
         if code:
             raise OperationFailed(f"cannot {what}: {os.strerror(code)}")
+
+    def dump(self, kind: int, body: bytes, what: str) -> list[bytes]:
+        """The bodies of all things of a kind: what RTM_GETLINK and its like answer. Raises OperationFailed."""
+        number, found = self.next(), list[bytes]()
+        self._socket.send(message(kind, NLM_F_DUMP, number, body))
+        while True:
+            for answer, sequence, its in messages(self._socket.recv(1 << 18)):
+                if sequence != number:
+                    continue
+                if answer == NLMSG_DONE:
+                    return found
+                if answer == NLMSG_ERROR:
+                    raise OperationFailed(f"cannot {what}: {os.strerror(-struct.unpack_from('=i', its)[0])}")
+                found.append(its)

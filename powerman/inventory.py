@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import SplitResult, urlsplit
@@ -10,7 +11,7 @@ from msgspec import Meta
 
 from layercake.base.secrets import ENV_NAME, SecretRef
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, host, ipv4_after, one_of, port, text
+from layercake.moduleapi.fields import Check, Mistake, host, ip_after, one_of, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
 TIMEOUT_S, LONGEST_S = 8.0, 300.0
@@ -120,7 +121,7 @@ def address_after(word: str, steps: int) -> str:
     found = re.fullmatch(r"(https?://)?([0-9.]+)(:[0-9]+)?", word)
     if not found:
         raise Mistake(f"cannot count up from {show(word)}", "only an IPv4 address can be counted up: 10.1.0.1+ or https://10.1.0.1+:8000")
-    return address(f"{found[1] or ''}{ipv4_after(found[2], steps)}{found[3] or ''}")
+    return address(f"{found[1] or ''}{ip_after(found[2], steps)}{found[3] or ''}")
 
 
 def url_port(word: str) -> int | None:
@@ -197,9 +198,18 @@ def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
     return url, final
 
 
-def unique(bmc: Bmc) -> Unique:
+def unique(bmc: Bmc) -> tuple[Unique, ...]:
     """No two nodes have one BMC."""
-    return Unique("BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address")
+    return (Unique("BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address", ip_of(bmc)),)
+
+
+def ip_of(bmc: Bmc) -> str:
+    """The IP address of a BMC, "" for one that is given by a host name."""
+    name = urlsplit(bmc.address).hostname or "" if "://" in bmc.address else bmc.address
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return ""
 
 
 def secret_to(bmc: Bmc) -> str:

@@ -97,7 +97,7 @@ class Lender:
         app.router.add_get(f"/media/{{ticket}}/{NAME}", self._send)
         server = WebServer(app, LIMITS, handler_cancellation=True)
         try:
-            await server.open(door.bound(address, self._port))
+            await server.open(*door.bound([address], self._port))
         except OSError as error:
             await server.close()
             raise OperationFailed(f"cannot lend the boot medium on {address} port {self._port}: {error.strerror}",

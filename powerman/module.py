@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from layercake.kraken.mutation import ENDLESS, Mutation
-from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal
+from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal, Site
 from powerman.calls import CALLS
 from powerman.events import EVENTS
-from powerman.inventory import Bmc, complete, secret_to, unique, view, warnings
+from powerman.inventory import Bmc, complete, ip_of, secret_to, unique, view, warnings
 from powerman.mutations import ASKED, MUTATIONS, PERSON_S, ROOM, VARIABLES
 from powerman.settings import PowerSettings, limit_s
 
@@ -21,6 +21,12 @@ def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
     facts = None if bmc is None else {**msgspec.to_builtins(bmc), "password": reveal(bmc.password)}
     return {"name": node.name, "bmc": facts, "firmware": node.firmware, "boot_uri": node.offers.get("boot-uri", ""),
             "no_medium": node.offers.get("no-medium", "")}
+
+
+def offers(node: NodeFacts, bmc: Bmc | None, settings: PowerSettings | None, site: Site) -> dict[str, str]:
+    """The IP address of its BMC, for DNS; not for one that has a name of its own in the inventory."""
+    found = "" if bmc is None else ip_of(bmc)
+    return {"bmc-ip": found} if found else {}
 
 
 def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) -> Mutation:
@@ -37,6 +43,6 @@ MODULE = Module(
     name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
     section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view, secret_to, warnings), variables=VARIABLES,
     mutations=MUTATIONS,
-    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, watches=("power", "boot"), alive={"power": "ON"},
-    tune=tune, calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
+    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, offers=offers, watches=("power", "boot"),
+    alive={"power": "ON"}, tune=tune, calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
 )

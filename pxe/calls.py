@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
 from pxe.dhcp.relay import Heard
+from pxe.dns.names import NamesShown
+from pxe.guests.table import GuestCount, GuestLeases
 from pxe.state import Fetchable
 
 if TYPE_CHECKING:
@@ -33,6 +35,39 @@ async def relays(service: PxeService, request: NoRequest) -> dict[str, Heard]:
     return service.relays()
 
 
+@call("boot.guests", role=Role.VIEWER, request=NoRequest, answer=dict[str, GuestCount])
+async def guests(service: PxeService, request: NoRequest) -> dict[str, GuestCount]:
+    """How many addresses machines have that are not in the inventory, by network."""
+    return service.guests.counts()
+
+
+class LeasesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where a page begins."""
+
+    start: Annotated[int, Meta(ge=0)] = 0
+
+
+@call("boot.leases", role=Role.OPERATOR, request=LeasesRequest, answer=GuestLeases)
+async def leases(service: PxeService, request: LeasesRequest) -> GuestLeases:
+    """The addresses of machines that are not in the inventory: whose they are, and for how long."""
+    return service.guests.leases(request.start)
+
+
+class NamesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which name or address; all of them without. `records`: false for how it is served alone.
+    `start` is where a page begins."""
+
+    name: Annotated[str, Meta(max_length=253)] = ""
+    records: bool = True
+    start: Annotated[int, Meta(ge=0)] = 0
+
+
+@call("boot.names", role=Role.OPERATOR, request=NamesRequest, answer=NamesShown)
+async def names(service: PxeService, request: NamesRequest) -> NamesShown:
+    """The names that the head's DNS has, or what one of them, or an address, leads to."""
+    return service.names(request.name, request.records, request.start)
+
+
 class VisitRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """For how many seconds the head itself may fetch."""
 
@@ -45,4 +80,4 @@ async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
     return service.visit(request.seconds)
 
 
-CALLS: tuple[Call, ...] = (steps, stats, relays, visit)
+CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, names, visit)

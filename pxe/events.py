@@ -7,6 +7,12 @@ from layercake.kraken.events import Bearing, EventKind, Severity
 DISCOVER_SEEN = EventKind("boot.discover-seen", Severity.INFO,
     "A node's firmware, or iPXE in it, asks for a boot program.", Bearing.PROGRESS)
 OFFER_SENT = EventKind("boot.offer-sent", Severity.INFO, "It was offered its address and something to boot.")
+ADDRESS_TAKEN = EventKind("boot.address-taken", Severity.INFO,
+    "Firmware takes its node's address from the site's DHCP server (boot.dhcp: proxy).", Bearing.PROGRESS)
+OTHER_ADDRESS = EventKind("boot.other-address", Severity.WARNING,
+    "The site's DHCP server gives a node another address than the inventory: nothing can be fetched from there.")
+NO_ADDRESS = EventKind("boot.no-address", Severity.WARNING,
+    "Firmware asks by DHCP again and again and takes no address: the site's DHCP server has offered it none.")
 NBP_SENT = EventKind("boot.nbp-sent", Severity.INFO, "The boot program (iPXE) has arrived.", Bearing.PROGRESS)
 SCRIPT_SENT = EventKind("boot.script-sent", Severity.INFO, "The node's own boot script was sent.", Bearing.PROGRESS)
 KERNEL_SENT = EventKind("boot.kernel-sent", Severity.INFO, "The kernel has arrived.", Bearing.PROGRESS)
@@ -44,7 +50,13 @@ DHCP_DECLINED = EventKind("dhcp.declined", Severity.WARNING, "A node says that i
 DHCP_REFUSED = EventKind("dhcp.refused", Severity.INFO, "A node asked for another address than its own.")
 OTHER_NETWORK = EventKind("dhcp.other-network", Severity.WARNING,
     "A node asks for its address in another network than the one that it belongs to: a cable or a relay is not where it should be.")
+OTHER_SERVER = EventKind("dhcp.other-server", Severity.WARNING,
+    "A DHCP server that is not expected answers a node; the setting boot.dhcp_servers names those that are.", security=True)
 UNKNOWN_MAC = EventKind("dhcp.unknown-mac", Severity.INFO, "A machine that is not in the inventory asks for an address.")
+POOL_FULL = EventKind("dhcp.pool-full", Severity.WARNING,
+    "A machine that is not in the inventory gets no address: all those that its network has for guests are in use.")
+LEASES_NOT_KEPT = EventKind("dhcp.leases-not-kept", Severity.WARNING,
+    "The leases of guests cannot be written down, or read: guests are served all the same, but a restart forgets who has which.")
 BAD_RECORD = EventKind("service.bad-record", Severity.ERROR, "The boot service cannot serve a node as the inventory has it.")
 DHCP_RECEIVE_FAILED = EventKind("service.dhcp-receive-failed", Severity.WARNING,
     "DHCP requests cannot be read from the interface.")
@@ -53,10 +65,15 @@ RA_SEND_FAILED = EventKind("service.ra-send-failed", Severity.WARNING, "A router
 NO_IPV6 = EventKind("service.no-ipv6", Severity.WARNING,
     "Machines cannot boot by IPv6: the head has another server for it, or no IPv6 on the interface.")
 
+NO_TIME = EventKind("service.no-time", Severity.WARNING,
+    "The head does not serve the time: another server has the port, which may do it for the nodes instead.")
+NO_DNS = EventKind("service.no-dns", Severity.ERROR,
+    "The head cannot answer DNS, though the settings say that it does: something else has its port.")
+
 EVENTS: tuple[EventKind, ...] = (
+    ADDRESS_TAKEN, OTHER_ADDRESS, NO_ADDRESS, OTHER_SERVER,
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
     FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, BEGUN_ANEW, OTHER_FILE,
-    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, BAD_RECORD,
-    DHCP_RECEIVE_FAILED,
-    DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
+    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, POOL_FULL,
+    LEASES_NOT_KEPT, BAD_RECORD, NO_DNS, NO_TIME, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

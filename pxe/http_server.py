@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,9 +21,10 @@ from aiohttp.typedefs import Handler
 from layercake.base import door
 from layercake.base.door import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
+from layercake.moduleapi.quick import Quick
 from layercake.moduleapi.web import WebServer, known
 from pxe import cards, events
-from pxe.nodes import Node, boot_set, mac_bytes, mac_text
+from pxe.nodes import Node, boot_set, mac_bytes
 from pxe.notes import Note
 from pxe.paths import arm64, grub, image, ipxe
 from pxe.paths.fat import Piece
@@ -33,6 +36,7 @@ from pxe.windows import Step, Window
 LIMITS = Limits(known=8, most=4096)
 """A node's firmware opens a connection at a time; its boot files may go out to a whole rack at once."""
 _AT_ONCE = 1 << 20
+_BOOT = "/boot/"
 
 
 class HttpServer:
@@ -60,12 +64,13 @@ class HttpServer:
             app.router.add_get(f"/boot/{{set}}/{name}", self._file)
         app.router.add_get(f"/boot/{{mac}}{image.SUFFIX}", self._boot_image)
         app.router.add_get("/boot/{mac}", self._boot_script)
-        server = self._server = WebServer(app, LIMITS, handler_cancellation=True)
+        addresses = [own.address for own in settings.heads]
+        server = self._server = WebServer(app, LIMITS.beside(addresses), quick=self._quick, handler_cancellation=True)
         try:
-            await server.open(door.bound(settings.address, settings.http_port))
+            await server.open(*door.bound(addresses, settings.http_port))
         except OSError as error:
             await self.close()
-            raise OperationFailed(f"cannot listen for HTTP on {settings.address} port {settings.http_port}: {error.strerror}",
+            raise OperationFailed(f"cannot listen for HTTP on {error.filename} port {settings.http_port}: {error.strerror}",
                                   hint="the address must be this machine's, and the port free") from error
 
     async def close(self) -> None:
@@ -105,12 +110,6 @@ class HttpServer:
             raise Refused("cannot serve this script: it is another node's")
         return node, window, mac
 
-    def _hand_out(self, node: Node, window: Window, mac: bytes) -> None:
-        """The script of this boot goes out, now and never again. Raises Refused."""
-        if why := self._state.windows.hand_out(window, mac_text(mac)):
-            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
-            raise Refused(f"cannot serve this script: {why}")
-
     async def _boot_image(self, request: web.Request) -> web.StreamResponse:
         node, window, mac = self._asked_by(request)
         settings = self._state.settings
@@ -125,24 +124,50 @@ class HttpServer:
             self._missing(node, str(error.filename))
         response = _BootImage(self._state, node, pieces, files)
         if request.method != "HEAD":
-            self._hand_out(node, window, mac)
+            self._state.hand_out(node, window, mac, "script")
             await response.send(request)
         return response
+
+    def _script(self, node: Node, window: Window, mac: bytes) -> bytes:
+        """The boot script, which is handed out by that. Raises InputError, and Refused."""
+        settings = self._state.settings
+        base = settings.http_base if node.subnet is None else node.subnet.place.http_base
+        body = ipxe.render(order(node, mac, window.token, settings, self._wall()), base).encode("ascii")
+        self._state.hand_out(node, window, mac, "script")
+        return body
 
     async def _boot_script(self, request: web.Request) -> web.StreamResponse:
         node, window, mac = self._asked_by(request)
         headers = {"Cache-Control": "no-store"}
         if request.method == "HEAD":
             return web.Response(content_type="text/plain", headers=headers)
-        settings = self._state.settings
-        body = ipxe.render(order(node, mac, window.token, settings, self._wall()), settings.http_base).encode("ascii")
-        self._hand_out(node, window, mac)
+        body = self._script(node, window, mac)
         started = self._state.clock()
         response = web.Response(body=body, content_type="text/plain", headers=headers)
         await response.prepare(request)
         await response.write_eof()
         self._state.ended(node, Step.SCRIPT, "boot script", len(body), self._state.clock() - started)
         return response
+
+    def _quick(self, address: str, path: str) -> Quick | None:
+        """The boot script for a node that may have it, out of hand; who may not is told by `_boot_script`."""
+        state = self._state
+        node = state.nodes.by_ip(address) if path.startswith(_BOOT) else None
+        window = state.windows.armed(node.id, state.clock()) if node is not None else None
+        if node is None or window is None:
+            return None
+        try:
+            mac = mac_bytes(path.removeprefix(_BOOT))
+            if mac not in node.macs:
+                return None
+            body = self._script(node, window, mac)
+        except InputError:
+            return None
+        except Refused as refusal:
+            state.look_for_two(address, mac)
+            return Quick(node.id, HTTPStatus.FORBIDDEN, f"{refusal.message}\n".encode())
+        state.look_for_two(address, mac)
+        return Quick(node.id, HTTPStatus.OK, body, partial(state.ended, node, Step.SCRIPT, "boot script", len(body), 0.0))
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/")[2]

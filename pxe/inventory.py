@@ -11,10 +11,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from layercake.base.text import show
-from layercake.moduleapi.fields import Check, Mistake, text
-from layercake.moduleapi.module import NodePart
+from layercake.moduleapi.fields import LABEL, Check, Mistake, text
+from layercake.moduleapi.module import NAME, NodePart, Unique
+from pxe.dns.settings import HEAD
 
 MAX_KERNEL_ARGS = 1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
+MAX_ALIASES, MAX_ALIAS = 16, 190
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
 
 
@@ -53,13 +55,42 @@ def boot_timeout(value: object) -> float | None:
     return float(value)
 
 
+def aliases(value: object) -> tuple[str, ...]:
+    """Other names of a node: one, or a list."""
+    found = tuple(map(_alias, value if isinstance(value, list) else [value]))
+    if len(found) > MAX_ALIASES:
+        raise Mistake(f"{len(found)} aliases, a node has {MAX_ALIASES} at most")
+    if twice := [name for name in found if found.count(name) > 1]:
+        raise Mistake(f"the alias {show(twice[0])} stands there twice")
+    return found
+
+
+def _alias(value: object) -> str:
+    word = text(value)
+    if not all(LABEL.fullmatch(label) for label in word.split(".")) or len(word) > MAX_ALIAS or not re.search("[a-z]", word):
+        raise Mistake(f"{show(word)} is not a name", "lower-case letters, digits and inner hyphens, with dots between labels")
+    if word in (HEAD, "localhost"):
+        raise Mistake(f"{show(word)} cannot be an alias", f"{HEAD} is the head, localhost each machine itself")
+    return word
+
+
+def unique(boot: Boot) -> tuple[Unique, ...]:
+    """An alias is of one node, and no node's name."""
+    return tuple(Unique(NAME, alias, alias, "aliases") for alias in boot.aliases)
+
+
 class Boot(NodePart, frozen=True, kw_only=True, omit_defaults=True):
     """How a node boots."""
 
     console: Annotated[str, Check(console), Meta(description="The kernel's console, and perhaps its speed.")] = "ttyS0"
     kernel_args: Annotated[str, Check(kernel_args), Meta(description="More arguments for minOS's kernel.")] = ""
+    aliases: Annotated[tuple[str, ...], Check(aliases, own=True), Meta(
+        description="More names of the node, in the head's DNS (boot.dns): one, or a list.")] = ()
     secure_boot: Annotated[bool, Meta(
         description="Whether its UEFI runs signed programs only: it boots by shim and GRUB then, and a Debian kernel.")] = False
+    card_ipxe: Annotated[bool, Meta(
+        description="Whether the iPXE is used that its network card has. If not, that loads the head's first: for cards whose own "
+                    "is old or faulty.")] = True
     boot_timeout: Annotated[float | None, Check(boot_timeout), Meta(
         description="Seconds from power-on to the agent's join, before the boot counts as failed; the setting boot.join_s if not "
                     "given. A node whose usual time is known is given less.")] = None

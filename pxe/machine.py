@@ -55,11 +55,15 @@ def architecture(packet: DhcpPacket) -> int | None:
     return None
 
 
+def firmware_of(packet: DhcpPacket) -> Client:
+    """What kind of firmware a packet is from, whether or not it is iPXE that asks. Who says nothing of it is a BIOS."""
+    arch = architecture(packet)
+    return Client.BIOS if arch is None else FIRMWARE.get(arch, Client.OTHER)
+
+
 def client_of(packet: DhcpPacket) -> Client:
     """Whether firmware asks or a running system, and which kind of firmware."""
-    options = packet.options
-    arch = architecture(packet)
-    found = Client.BIOS if arch is None else FIRMWARE.get(arch, Client.OTHER)
+    options, found = packet.options, firmware_of(packet)
     if dhcp.IPXE in options or b"iPXE" in user_classes(options.get(dhcp.USER_CLASS, b"")):
         return Client.OTHER if found in (Client.OTHER, *ARM_CLIENTS) else Client.IPXE
     if not options.get(dhcp.VENDOR_CLASS, b"").startswith((PXE, HTTP)) and dhcp.CLIENT_ARCH not in options:

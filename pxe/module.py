@@ -7,9 +7,10 @@ from typing import Any
 
 from layercake.kraken.mutation import Mutation
 from layercake.moduleapi.module import Module, NodeFacts, Part, Reveal, Site
+from layercake.moduleapi.network import facing
 from pxe.calls import CALLS
 from pxe.events import EVENTS
-from pxe.inventory import Boot
+from pxe.inventory import Boot, unique
 from pxe.machine import AARCH64
 from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
 from pxe.paths.image import SUFFIX
@@ -25,14 +26,15 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
     return {
         "name": node.name, "macs": list(node.macs), "ip": node.ip, "arch": node.arch, "firmware": node.firmware,
         "kernel_args": boot.kernel_args, "console": boot.console, "boot_set": node.boot_set,
-        "secure_boot": boot.secure_boot, "network": node.network,
+        "secure_boot": boot.secure_boot, "card_ipxe": boot.card_ipxe, "network": node.network, "aliases": list(boot.aliases),
+        "bmc": node.offers.get("bmc-ip", ""),
     }
 
 
 def offers(node: NodeFacts, boot: Boot | None, settings: BootSettings | None, site: Site) -> dict[str, str]:
     """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot medium does not do, if so."""
     signed, foreign = boot is not None and boot.secure_boot, node.arch == AARCH64
-    base = http_base(site.address, (settings or BootSettings()).http_port)
+    base = http_base(facing(site.heads, node.network).address, (settings or BootSettings()).http_port)
     if signed or foreign:
         why = "the node has Secure Boot, and no iPXE is signed" if not foreign else "the medium is for x86_64, the node is not"
         return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}", "no-medium": why}
@@ -50,7 +52,7 @@ def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -
 
 MODULE = Module(
     name="pxe", doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
-    section="boot", settings=BootSettings, part=Part(Boot), variables=VARIABLES, mutations=MUTATIONS, record=record,
+    section="boot", settings=BootSettings, part=Part(Boot, unique=unique), variables=VARIABLES, mutations=MUTATIONS, record=record,
     offers=offers, watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, calls=CALLS, events=EVENTS,
-    service="pxe.service:PxeService",
+    service="pxe.service:PxeService", networks=True,
 )

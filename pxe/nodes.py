@@ -6,14 +6,18 @@ import enum
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.network import AnyNetwork
 from pxe.settings import Settings, packed
 from pxe.six.packet import ip_of, mac_of_address
 from pxe.subnet import Subnet, of, refusal
+
+if TYPE_CHECKING:
+    from pxe.dhcp.answers import Kept
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _BOOT_SET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
@@ -29,11 +33,14 @@ class Firmware(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four bytes of `ip`.
+    """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four bytes of `ip`, or the
+    sixteen of a node that has no IPv4.
 
     `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order), so that a bad one costs
     the node its boot and not its address. `boot_set` is what it boots. `secure_boot`: its firmware runs signed programs only.
-    `subnet` is the network that it belongs to, None for that of the head.
+    `card_ipxe`: the iPXE that its card has is used. `subnet` is the network that it belongs to, None for that of the head.
+    `aliases` are other names of it, `bmc` the IP address of its BMC, "" if it has none. `answers` are those that DHCP keeps for it
+    (pxe.dhcp.answers).
     """
 
     id: str
@@ -48,6 +55,10 @@ class Node:
     boot_set: str = ""
     secure_boot: bool = False
     subnet: Subnet | None = None
+    aliases: tuple[str, ...] = ()
+    bmc: str = ""
+    card_ipxe: bool = True
+    answers: dict[bytes, Kept] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def boot_set(name: str) -> str:
@@ -83,9 +94,9 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
     if any(mac[0] & 1 for mac in macs):
         raise InputError(f"cannot serve node {name}: one of its MAC addresses is a multicast address, no interface has that")
     try:
-        ip = ipaddress.IPv4Address(record.get("ip"))
+        ip = ipaddress.ip_address(str(record.get("ip")))
     except ValueError:
-        raise InputError(f"cannot serve node {name}: {record.get('ip')!r} is not an IPv4 address") from None
+        raise InputError(f"cannot serve node {name}: {record.get('ip')!r} is not an IP address") from None
     subnet = of(record["network"], settings) if settings is not None and record.get("network") else None
     network = subnet.network if subnet is not None else settings.network if settings is not None else None
     if network is not None and (subnet is not None or not network.is_loopback) and (why := refusal(ip, network)):
@@ -97,14 +108,28 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
         raise InputError(f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi") from None
     return Node(node, name, macs, str(ip), packed(str(ip)), str(record.get("arch") or "x86_64"), firmware,
                 str(record.get("kernel_args") or ""), str(record.get("console") or ""),
-                boot_set(str(record.get("boot_set") or "")), record.get("secure_boot") is True, subnet)
+                boot_set(str(record.get("boot_set") or "")), record.get("secure_boot") is True, subnet, *_names(name, record),
+                record.get("card_ipxe") is not False)
+
+
+def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The aliases of a node and the address of its BMC. Raises InputError."""
+    aliases, bmc = record.get("aliases") or (), record.get("bmc") or ""
+    if not isinstance(aliases, list | tuple) or not all(isinstance(alias, str) and _NAME.fullmatch(alias) for alias in aliases):
+        raise InputError(f"cannot serve node {name}: its aliases are not names")
+    try:
+        return tuple(aliases), str(ipaddress.ip_address(bmc)) if bmc else ""
+    except ValueError:
+        raise InputError(f"cannot serve node {name}: {bmc!r} is not the address of a BMC") from None
 
 
 class Nodes:
     """The table. The inventory forbids two nodes with one MAC or IP; when records of a swap arrive one after the other, the
-    newest owner of a MAC or IP has it, and the old owner's later change does not take it away."""
+    newest owner of a MAC or IP has it, and the old owner's later change does not take it away. `networks` is another number
+    whenever the networks that nodes are in are others."""
 
     def __init__(self) -> None:
+        self.networks = 0
         self._by_id: dict[str, Node] = {}
         self._by_mac: dict[bytes, Node] = {}
         self._by_ip: dict[str, Node] = {}
@@ -120,6 +145,7 @@ class Nodes:
         self._by_id[node.id] = node
         self._by_ip[node.ip] = node
         if node.subnet is not None:
+            self.networks += node.subnet not in self._subnets
             self._subnets[node.subnet] += 1
         for mac in node.macs:
             self._by_mac[mac] = node
@@ -136,7 +162,9 @@ class Nodes:
             return
         if old.subnet is not None:
             self._subnets[old.subnet] -= 1
-            self._subnets += Counter()  # those without a node are gone
+            if not self._subnets[old.subnet]:
+                del self._subnets[old.subnet]
+                self.networks += 1
         if (owner := self._by_ip.get(old.ip)) is not None and owner.id == node:
             del self._by_ip[old.ip]
         for mac in old.macs:
@@ -158,8 +186,8 @@ class Nodes:
     def by_ip(self, ip: str) -> Node | None:
         """The node that this address is reserved for. Of IPv6, the link-local ones that are made of a MAC address, and those that
         are made of an IPv4 address (pxe.six.packet)."""
-        if ":" not in ip:
-            return self._by_ip.get(ip)
+        if (found := self._by_ip.get(ip)) is not None or ":" not in ip:
+            return found
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
         mac = mac_of_address(address)
         return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")
@@ -167,6 +195,11 @@ class Nodes:
     def subnet_of(self, link: bytes) -> Subnet | None:
         """The network of a link, by the address of a relay there; of the networks that nodes are in, but that of the head."""
         return next((subnet for subnet in self._subnets if subnet.has(link)), None)
+
+    def near(self, own: Sequence[AnyNetwork]) -> Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool]:
+        """Whether an address is in the head's networks or in another that nodes are in, as it is when it is asked."""
+        return lambda address: any(address in network for network in own) or any(
+            address in subnet.network for subnet in self._subnets)
 
     def set_run(self, node: str, run: str) -> None:
         """Keeps the discovered value of the variable `run`: it tells a node in firmware from one that should be running."""

@@ -77,11 +77,12 @@ class Recorder:
         Notes about no node in particular are counted beyond the first few, so that strangers cannot push out what is told of nodes.
         """
         now = self._clock()
-        if note.step is Step.OFFER and self._windows.asked(note.node, mac := str(note.data["mac"])):
-            text = f"{mac} has its boot script and asks for a boot program once more: it has begun anew, and gets its script again"
-            self.note(Note(note.node, events.BEGUN_ANEW, text, None, {"mac": mac}, every=_ANEW_EVERY_S))
+        if note.step is Step.OFFER:
+            self.asked(note.node, str(note.data["mac"]))
         if note.kind is events.WRONG_ARCHITECTURE:
             self._windows.spoil(note.node, note.text, now, _OTHER_MACHINE)
+        if note.kind in (events.ADDRESS_TAKEN, events.OTHER_ADDRESS):
+            self._windows.doubts(note.node, note.text if note.kind is events.OTHER_ADDRESS else "", now)
         new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node
                else self._strangers.take(note.kind, note.about, note.text, now))
         if note.every and not new:
@@ -90,6 +91,12 @@ class Recorder:
         if note.step is not None:
             self._windows.record(note.node, note.step, now, note.data)
         self._link.event(note.node, note.kind, note.text, severity=note.severity, data=note.data)
+
+    def asked(self, node: str, mac: str) -> None:
+        """A card was offered something to boot, or asks for it without an offer of ours."""
+        if self._windows.asked(node, mac):
+            text = f"{mac} has its boot script and asks for a boot program once more: it has begun anew, and gets its script again"
+            self.note(Note(node, events.BEGUN_ANEW, text, None, {"mac": mac}, every=_ANEW_EVERY_S))
 
     def answered(self, notes: Iterable[Note], send: Callable[[], object] | None, protocol: str, interface: str) -> None:
         """Sends an answer, if there is one, and notes what was decided; an offer that could not be sent was none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,31 +14,40 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
+from pxe.dhcp import beside
+from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome, decide
+from pxe.dhcp.ears import BootPort, Ear
+from pxe.dhcp.others import Others
 from pxe.dhcp.packet import DhcpPacket
 from pxe.dhcp.relay import Heard, Relays
 from pxe.dhcp.server import DhcpServer
+from pxe.dns.forwarder import Forwarder
+from pxe.dns.names import Names, NamesShown
+from pxe.dns.server import DnsServer
+from pxe.guests.hosting import Hosting
 from pxe.http_server import HttpServer
 from pxe.machine import ARCHITECTURES, Client, client_of
 from pxe.module import MODULE
 from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
+from pxe.ntp.server import NtpServer
 from pxe.paths import arm64, grub, image
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.paths.order import INITRD, KERNEL, initrds, order
 from pxe.settings import BootSettings, Settings
 from pxe.shelf import Shelf
-from pxe.six.ra import Advertiser
+from pxe.six.ra import Advertiser, build_advertisement
 from pxe.six.server import Dhcp6Server
 from pxe.state import BootState, Fetchable
 from pxe.tftp_server import TftpServer
 from pxe.windows import Window, Windows
 
+Server = BootPort | DhcpServer | Ear | DnsServer | NtpServer | TftpServer | Advertiser | Dhcp6Server
+
 _EARLY_S = 3.0
 _LIBRARY = Path("/usr/lib")
 _DISK_EVERY_S = 600.0
-HEARD = frozenset({Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM})
-"""What becomes of packets of nodes that are in their own network."""
 
 
 class PxeService(Service):
@@ -55,7 +65,10 @@ class PxeService(Service):
         self._http: HttpServer | None = None
         self._counting: asyncio.Task[None] | None = None
         self._signed = False
-        self._sockets: list[DhcpServer | TftpServer | Advertiser | Dhcp6Server] = []
+        self._names: Names | None = None
+        self._forwarder: Forwarder | None = None
+        self._guests: Hosting | None = None
+        self._sockets: list[Server] = []
 
     async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
         """Opens all sockets, or none: an error closes those that were open already."""
@@ -67,24 +80,21 @@ class PxeService(Service):
         signed, in_image = grub.programs(_LIBRARY), image.programs(_LIBRARY)
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
-        common = Common(conf, signed=self._signed)
-
-        def decide_now(packet: DhcpPacket) -> Decision:
-            self._look_for_disk_boot(packet, recorder)
-            decision = decide(packet, self._nodes, self._windows, common, self._clock())
-            if decision.outcome in HEARD and (node := self._nodes.by_mac(packet.mac)) is not None:
-                self._relays.saw(node.subnet.name if node.subnet is not None else "", packet)
-            return decision
-
         self._http = HttpServer(state, programs, in_image)
+        self._guests = Hosting(conf, Path(site.data_dir), recorder, self._clock)
         try:
+            self._guests.start()
             await self._http.open()
-            self._open(TftpServer((conf.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock))
-            if conf.ra_prefix is not None:
-                self._open(Advertiser(conf, recorder))
-                self._open_six(conf, files, recorder)
+            for own in conf.heads:
+                if own.network.version == 4:
+                    self._open(TftpServer((own.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock))
+            for interface in conf.six:
+                self._open_six(interface, conf, files, recorder)
+            self._open_clock(conf, recorder)
+            if conf.names.serve:
+                self._open_names(conf, recorder)
             # Last: who gets an offer finds the rest open.
-            self._open(DhcpServer(conf, decide_now, recorder, lambda mac: self._nodes.by_mac(mac) is not None))
+            self._open_dhcp(conf, recorder)
         except LayercakeError:
             await self.stop()
             raise
@@ -104,16 +114,77 @@ class PxeService(Service):
                     "(hint: its BMC does not keep the boot device, or its firmware has another boot order)")
             recorder.note(Note(node.id, events.FROM_DISK, text, None, {"mac": mac_text(packet.mac)}, every=_DISK_EVERY_S))
 
-    def _open_six(self, conf: Settings, files: dict[str, bytes], recorder: Recorder) -> None:
-        """What boots firmware by IPv6. A site may have servers for that already: the rest goes on."""
+    def _open_dhcp(self, conf: Settings, recorder: Recorder) -> None:
+        """DHCP, as far as the head has a part in it, on each of its interfaces."""
+        if conf.dhcp == "off":
+            self._windows.first = "request for a file"
+            return
+        others = Others(conf, self._nodes, recorder)
+        for interface in dict.fromkeys(own.interface for own in conf.heads if own.network.version == 4):
+            self._open_dhcp_on(interface, conf, others, recorder)
+
+    def _open_dhcp_on(self, interface: str, conf: Settings, others: Others, recorder: Recorder) -> None:
+        common, proxy = Common(conf, interface, signed=self._signed), conf.dhcp == "proxy"
+
+        def watch(packet: DhcpPacket) -> tuple[Note, ...]:
+            self._look_for_disk_boot(packet, recorder)
+            return others.chosen(packet) + (beside.taken(packet, self._nodes) if proxy else ())
+
+        def decide_again(packet: DhcpPacket) -> Decision:
+            return beside.answer_again(packet, self._nodes, self._windows, common, self._clock())
+
+        def with_guests(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
+            found = decide(packet, nodes, windows, net, now)
+            return self.guests.answer(packet, found, net) if found.outcome is Outcome.UNKNOWN_MAC else found
+
+        answers = Answers(self._nodes, self._windows, self._relays, common, self._clock, watch,
+                          beside.answer if proxy else with_guests, self.guests.admits)
+        for own in conf.heads if proxy else ():
+            if own.interface == interface and own.network.version == 4:
+                self._open(BootPort(conf.at(own), decide_again, recorder, answers.known))
+        self._open(DhcpServer(conf, interface, answers, recorder, self._clock))
+        self._open(Ear(conf, interface, others.heard, recorder))
+
+    def _open_six(self, interface: str, conf: Settings, files: dict[str, bytes], recorder: Recorder) -> None:
+        """What boots by IPv6 on an interface. A site may have servers for that already: the rest goes on."""
+        own = [head for head in conf.heads if head.interface == interface and head.network.version == 6]
+        servers = [head.address for head in own] if conf.names.serve else []
+        prefix = conf.ra_prefix if interface == conf.interface else None
+        self._open(Advertiser(interface, build_advertisement(prefix, [head.network for head in own], servers), recorder))
         try:
             shelf = Shelf(self._running())
-            self._open(TftpServer(("::", conf.tftp_port), files, shelf, recorder.counters, self._clock, conf.interface))
-            self._open(Dhcp6Server(conf, self._nodes, self._windows, recorder, self._clock))
+            self._open(TftpServer(("::", conf.tftp_port), files, shelf, recorder.counters, self._clock, interface))
+            self._open(Dhcp6Server(conf, interface, self._nodes, self._windows, recorder, self._clock))
         except OperationFailed as error:
             recorder.note(Note("", events.NO_IPV6, f"no machine can boot by IPv6: {error}"))
 
-    def _open(self, server: DhcpServer | TftpServer | Advertiser | Dhcp6Server) -> None:
+    def _open_names(self, conf: Settings, recorder: Recorder) -> None:
+        """DNS. Something else may have its port: boots go on without."""
+        wanted = conf.dns if conf.names.forward is None else conf.names.forward
+        self._forwarder = Forwarder(wanted, conf.address, self._clock)
+        self._names = Names(conf, int(time.time()), self.guests.near)
+        try:
+            for own in conf.heads:
+                self._open(DnsServer(conf.at(own), self._names, self._forwarder, recorder, self._clock))
+        except OperationFailed as error:
+            recorder.note(Note("", events.NO_DNS, f"nodes can ask for no names: {error}"))
+
+    def _open_clock(self, conf: Settings, recorder: Recorder) -> None:
+        """What keeps the nodes' clocks. A head may have a time server already: the rest goes on."""
+        if not conf.ntp_port:
+            return
+        try:
+            nodes = self._nodes.near([own.network for own in conf.heads])
+
+            def near(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+                return nodes(address) or self.guests.near(address)
+
+            for own in conf.heads:
+                self._open(NtpServer(conf.at(own), near, recorder))
+        except OperationFailed as error:
+            recorder.note(Note("", events.NO_TIME, f"{error} (hint: {error.hint})"))
+
+    def _open(self, server: Server) -> None:
         server.open()
         self._sockets.append(server)
 
@@ -123,6 +194,8 @@ class PxeService(Service):
             self._counting.cancel()
         while self._sockets:
             self._sockets.pop().close()
+        if self._guests is not None:
+            await self._guests.stop()
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -130,15 +203,38 @@ class PxeService(Service):
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes the record over. One that cannot be used takes the node out of the table, and its history says why."""
         try:
-            self._nodes.put(from_record(node, record, self._running().settings))
+            found = from_record(node, record, self._running().settings)
+            self._nodes.put(found)
+            if self._names is not None:
+                self._names.put(found)
         except InputError as error:
-            self._nodes.remove(node)
+            self._forget(node)
             self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
 
     async def node_removed(self, node: str) -> None:
         """Forgets the node and its window."""
-        self._nodes.remove(node)
+        self._forget(node)
         self._windows.forget(node)
+
+    def _forget(self, node: str) -> None:
+        self._nodes.remove(node)
+        if self._names is not None:
+            self._names.remove(node)
+
+    async def network_changed(self, name: str, network: Mapping[str, Any]) -> None:
+        """Takes over which addresses of the network are for guests."""
+        self.guests.put(name, network)
+        self._forget_askers()
+
+    async def network_removed(self, name: str) -> None:
+        """Forgets the network's guests."""
+        self.guests.remove(name)
+        self._forget_askers()
+
+    def _forget_askers(self) -> None:
+        """Who may ask for names is looked at anew."""
+        if self._names is not None:
+            self._names.asked.clear()
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Closes the window of a node that is no longer waited for."""
@@ -158,6 +254,20 @@ class PxeService(Service):
     def relays(self) -> dict[str, Heard]:
         """The relays that were heard last, by network."""
         return self._relays.view()
+
+    @property
+    def guests(self) -> Hosting:
+        """The machines that are not in the inventory. Raises OperationFailed."""
+        if self._guests is None:
+            raise OperationFailed("cannot use the boot service: it was not started")
+        return self._guests
+
+    def names(self, name: str, records: bool, start: int) -> NamesShown:
+        """How DNS is served; the zone, or what a name in it leads to, if `records` are wanted. Raises InputError."""
+        if self._names is None or self._forwarder is None:
+            return NamesShown()
+        forward = self._forwarder.servers
+        return self._names.view(name, forward, start) if records else self._names.frame(forward)
 
     def visit(self, seconds: float) -> Fetchable:
         """Lets the head itself fetch for so long; what there is to fetch for the nodes that it has."""
@@ -246,7 +356,10 @@ class PxeService(Service):
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
-        why = self._windows.why_stalled(request.node, request.timeout, self._clock())
+        why, node = self._windows.why_stalled(request.node, request.timeout, self._clock()), self._nodes.by_id(request.node)
+        subnet, heads = node.subnet if node is not None else None, self._running().settings.heads
+        if subnet is not None and self._windows.silent(request.node) and all(own.network != subnet.network for own in heads):
+            why += f"; {self._relays.last_of(subnet.name)}"
         self._running().recorder.note(Note(request.node, events.STALLED, why))
         return why
 

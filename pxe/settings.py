@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from layercake.base.packets.ntp import PORT
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Site
+from layercake.moduleapi.network import AnyNetwork, HeadAddress, bracketed, facing
+from pxe.dns.settings import DnsSettings
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}")
+_MOST_SERVERS = 16
+DhcpMode = Literal["serve", "proxy", "off"]
+"""What the head does by DHCP: gives addresses and what to boot; what to boot alone, beside a server of the site; nothing."""
 
 
 def ra_prefix(value: object) -> str | None:
@@ -32,12 +40,33 @@ def ra_prefix(value: object) -> str | None:
     return str(network)
 
 
+def dhcp_servers(value: object) -> tuple[str, ...]:
+    """The addresses of DHCP servers."""
+    if not isinstance(value, list | tuple):
+        raise Mistake("expected a list of addresses", "such as [10.99.0.2]")
+    if len(value) > _MOST_SERVERS:
+        raise Mistake(f"{len(value)} servers, at most {_MOST_SERVERS} can be named")
+    try:
+        return tuple(str(ipaddress.IPv4Address(text(server))) for server in value)
+    except ValueError:
+        raise Mistake("that is not a list of IPv4 addresses", "such as [10.99.0.2]") from None
+
+
 class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Network boot."""
 
     http_port: Annotated[int, Meta(ge=1, le=65535, description="TCP port of the web server for boot files.")] = 8080
     tftp_port: Annotated[int, Meta(ge=1, le=65535, description="UDP port of TFTP.")] = 69
     dhcp_port: Annotated[int, Meta(ge=1, le=65534, description="UDP port of DHCP; clients have the next one.")] = 67
+    dhcp: Annotated[DhcpMode, Meta(
+        extra=NEWER, description="`serve`: the head gives nodes their addresses and what to boot. `proxy`: a DHCP server of the "
+        "site gives addresses, the head what to boot (proxyDHCP). `off`: the site has both, the head the files.")] = "serve"
+    dhcp_servers: Annotated[tuple[str, ...], Check(dhcp_servers), Meta(
+        extra=NEWER, description="The site's own DHCP servers. Others that answer nodes are told of; in `proxy`, where none is "
+        "named, none is.")] = ()
+    ntp_port: Annotated[int, Meta(
+        ge=0, le=65535, extra=NEWER, description="UDP port of SNTP, by which nodes of networks without `ntp` keep their clocks, or "
+        "0: they do not.")] = 123
     lease_s: Annotated[int, Meta(ge=60, le=0x7FFFFFFF, description="Seconds that an address is leased for.")] = 3600
     attempts: Annotated[int, Meta(ge=1, le=100, description="Boots that are tried before a node is quarantined.")] = 3
     join_s: Annotated[float, Meta(
@@ -49,6 +78,19 @@ class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ra_prefix: Annotated[str | None, Check(ra_prefix), Meta(
         description="An IPv6 /64 to send router advertisements for, and to boot UEFI by IPv6 (PXEv6) in, or null: iPXE waits 14 s "
         "where nobody sends any.")] = None
+    dns: Annotated[DnsSettings, Meta(extra=NEWER, description="DNS of the head.")] = DnsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where nodes reach the head: by which of its interfaces and addresses, where boot files, the API and state sync are."""
+
+    interface: str
+    address: str
+    packed: bytes
+    http_base: str
+    head_url: str
+    sync_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +111,11 @@ class Settings:
     head_url: str
     sync_address: str
     ra_prefix: str | None
+    names: DnsSettings
+    ntp_port: int = 0
+    more: tuple[HeadAddress, ...] = ()
+    dhcp: DhcpMode = "serve"
+    dhcp_servers: frozenset[bytes] = frozenset()
 
     @classmethod
     def of(cls, site: Site, boot: BootSettings) -> Settings:
@@ -82,18 +129,61 @@ class Settings:
             gateway=None if site.gateway is None else _ipv4("gateway", site.gateway),
             dns=tuple(_ipv4("dns", server) for server in site.dns), http_port=boot.http_port, tftp_port=boot.tftp_port,
             dhcp_port=boot.dhcp_port, lease_s=boot.lease_s, boot_dir=Path(site.data_dir) / "boot", ipxe_dir=Path(boot.ipxe_dir),
-            head_url=site.head_url, sync_address=site.sync_address, ra_prefix=boot.ra_prefix,
+            head_url=site.head_url, sync_address=site.sync_address, ra_prefix=boot.ra_prefix, names=boot.dns,
+            ntp_port=boot.ntp_port, dhcp=boot.dhcp, dhcp_servers=frozenset(map(packed, boot.dhcp_servers)),
+            more=tuple(_usable(more) for more in site.more),
         )
 
     @property
-    def network(self) -> ipaddress.IPv4Network:
+    def heads(self) -> list[HeadAddress]:
+        """All the networks that the head is in, the first one first."""
+        return [HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix), *self.more]
+
+    def at(self, own: HeadAddress) -> Settings:
+        """These settings with another one of the head's addresses, and what is reached by it."""
+        return self if own.address == self.address else dataclasses.replace(
+            self, interface=own.interface, address=own.address, prefix=own.prefix, gateway=None,
+            head_url=_moved(self.head_url, own.address), sync_address=_moved(self.sync_address, own.address))
+
+    def facing(self, network: Mapping[str, Any] | None) -> Settings:
+        """These settings as the nodes of a network have them (moduleapi.network.facing)."""
+        return self.at(facing(self.heads, network))
+
+    @property
+    def six(self) -> list[str]:
+        """The interfaces on which machines boot by IPv6."""
+        first = [self.interface] if self.ra_prefix is not None else []
+        return list(dict.fromkeys([*first, *(own.interface for own in self.heads if own.network.version == 6)]))
+
+    @property
+    def place(self) -> Place:
+        """Where nodes reach the head that have these settings."""
+        return Place(self.interface, self.address, packed(self.address), self.http_base, self.head_url, self.sync_address)
+
+    @property
+    def network(self) -> AnyNetwork:
         """The subnet that the nodes are on."""
-        return ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False)
+        return ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False)
+
+    @property
+    def told_ntp(self) -> tuple[str, ...]:
+        """The time servers that nodes are told whose network has none of its own: the head, if it serves where everybody asks."""
+        return (self.address,) if self.ntp_port == PORT else ()
+
+    @property
+    def told_dns(self) -> tuple[str, ...]:
+        """The DNS servers that nodes are told whose network has none of its own."""
+        return (self.address,) if self.names.serve else self.dns
+
+    @property
+    def told_domain(self) -> str:
+        """The domain that nodes are told whose network has none of its own, "" for none."""
+        return self.names.domain if self.names.serve else ""
 
     @property
     def loopback(self) -> bool:
         """Whether the head serves this machine alone: then it has no network of its own."""
-        return ipaddress.IPv4Address(self.address).is_loopback
+        return ipaddress.ip_address(self.address).is_loopback
 
     @property
     def http_base(self) -> str:
@@ -101,14 +191,26 @@ class Settings:
         return http_base(self.address, self.http_port)
 
 
+def _usable(more: HeadAddress) -> HeadAddress:
+    if not _INTERFACE.fullmatch(more.interface):
+        raise InputError(f"cannot use setting more_networks: {more.interface!r} is not an interface name")
+    return more
+
+
+def _moved(place: str, address: str) -> str:
+    """A place, [SCHEME://]HOST:PORT, at another address."""
+    scheme, between, rest = place.rpartition("://")
+    return f"{scheme}{between}{bracketed(address)}:{rest.rpartition(':')[2]}"
+
+
 def http_base(address: str, port: int) -> str:
     """Where nodes fetch boot files from a head at this address."""
-    return f"http://{address}:{port}/boot"
+    return f"http://{bracketed(address)}:{port}/boot"
 
 
 def packed(address: str) -> bytes:
-    """The four bytes of a checked IPv4 address."""
-    return socket.inet_aton(address)
+    """The four or sixteen bytes of a checked IP address."""
+    return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
 
 
 def _ipv4(name: str, value: Any) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from layercake.kraken.errors import InputError, Refused
 from pxe import events
-from pxe.nodes import Node, mac_bytes, mac_text
+from pxe.nodes import Node, mac_bytes
 from pxe.notes import Note
 from pxe.paths import arm64, grub
 from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
@@ -80,9 +80,7 @@ class Shelf:
             body = grub.render(made, grub.by_tftp(made))
         except InputError as error:
             raise Refused(error.message) from error
-        if why := self._state.windows.hand_out(window, mac_text(mac)):
-            self._state.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
-            raise Refused(f"cannot serve this configuration: {why}")
+        self._state.hand_out(node, window, mac, "configuration")
         return body.encode("ascii")
 
     def began(self, ip: str, name: str) -> None:

@@ -53,7 +53,7 @@ class BootState:
 
     def visits(self, ip: str) -> bool:
         """Whether it is the head itself that asks, during a visit."""
-        return ip == self.settings.address and self.clock() < self.visit.until
+        return ip in {own.address for own in self.settings.heads} and self.clock() < self.visit.until
 
     def booting(self, ip: str) -> tuple[Node, Window]:
         """The node whose reserved address this is, and its open window. Raises Refused for everyone else.
@@ -72,6 +72,15 @@ class BootState:
             self.recorder.note(Note(node.id, events.IGNORED, text, None, {"ip": ip}, "fetch", _REFUSED_EVERY_S))
             raise Refused("cannot serve this node: no boot of it is wanted now")
         return node, window
+
+    def hand_out(self, node: Node, window: Window, mac: bytes, what: str) -> None:
+        """What has the token of this boot goes out to a card, once (Windows.hand_out). Where the head has no part in DHCP, asking
+        for it is all that is seen of a machine's beginning. Raises Refused."""
+        if self.settings.dhcp == "off":
+            self.recorder.asked(node.id, mac_text(mac))
+        if why := self.windows.hand_out(window, mac_text(mac)):
+            self.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
+            raise Refused(f"cannot serve this {what}: {why}")
 
     def look_for_two(self, ip: str, mac: bytes) -> None:
         """Tells the head when a machine asks for the script that another one has joined with."""

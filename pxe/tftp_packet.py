@@ -32,6 +32,9 @@ class Op(enum.IntEnum):
     OACK = 6
 
 
+_DATA = int(Op.DATA)
+
+
 class Code(enum.IntEnum):
     """Error codes."""
 
@@ -118,7 +121,7 @@ def build_oack(options: tuple[tuple[str, str], ...]) -> bytes:
 
 def build_data(block: int, payload: bytes) -> bytes:
     """One block; its number wraps at 65536 to 0, as all clients that take large files expect."""
-    return _TWO.pack(Op.DATA, block & 0xFFFF) + payload
+    return _TWO.pack(_DATA, block & 0xFFFF) + payload
 
 
 def build_error(code: Code, text: str) -> bytes:
@@ -126,9 +129,9 @@ def build_error(code: Code, text: str) -> bytes:
     return _TWO.pack(Op.ERROR, code) + text.encode("ascii", "replace") + b"\0"
 
 
-def parse_answer(data: bytes) -> tuple[int, int]:
-    """(op, block or error code) of what a client sends during a transfer. Raises TftpError."""
-    if len(data) < 4:
+def parse_answer(data: bytes | bytearray, size: int) -> tuple[int, int]:
+    """(op, block or error code) of what a client sends during a transfer, the first `size` bytes. Raises TftpError."""
+    if size < 4:
         raise TftpError("too short")
     op, number = _TWO.unpack_from(data)
     return op, number

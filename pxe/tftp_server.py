@@ -1,9 +1,15 @@
-"""The TFTP sockets: one that listens, one for each transfer (RFC 1350 section 4). One timer for all transfers."""
+"""The TFTP sockets: one that listens, one for each transfer (RFC 1350 section 4). One timer for all transfers.
+
+Each block of a boot program is a packet out and one in, by the thousand from each of a rack's machines. So the sockets of all
+transfers are looked at by one epoll, and the blocks of a window (RFC 7440) go to the kernel in one piece, which cuts them apart.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,7 +22,10 @@ from layercake.kraken.errors import OperationFailed, Refused
 from pxe.tftp_packet import Code, Terms, TftpError, build_error, negotiate, parse_answer, parse_request
 from pxe.tftp_transfer import Phase, Transfer
 
-_DRAIN = 256
+_AT_ONCE = 256  # answers that are read at a stretch
+_UDP_SEGMENT = 103  # linux/udp.h: what is sent is cut into datagrams of so many bytes
+_CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.EMSGSIZE)
+"""A card that makes no checksums, or a path that takes smaller packets."""
 _TICK_S = 0.25
 _TELL_S = 20.0
 _MAX_TRANSFERS = 2048
@@ -57,6 +66,7 @@ class _Live:
     sock: socket.socket
     transfer: Transfer
     told: float
+    cut: bool
 
 
 class TftpServer:
@@ -76,6 +86,9 @@ class TftpServer:
         self._clock = clock
         self._server = DatagramServer(self._request)  # an error while reading is an ICMP answer about a packet of ours: let it be
         self._live: dict[tuple[str, int], _Live] = {}
+        self._by_socket: dict[int, _Live] = {}
+        self._epoll: select.epoll | None = None
+        self._heard = bytearray(1024)
         # Who has acknowledged something is there, and stays; a request alone may come from anybody in the name of another.
         self._places: Places[_Live] = Places(_MAX_FROM_ONE, _MAX_TRANSFERS, lambda live: not live.transfer.fresh)
         self._timer: asyncio.TimerHandle | None = None
@@ -87,6 +100,8 @@ class TftpServer:
         except OSError as error:
             raise OperationFailed(f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: {error.strerror}",
                                   hint="it needs root, and no other TFTP server on this address") from error
+        self._epoll = select.epoll()
+        asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._ready, self._epoll)
 
     def close(self) -> None:
         """Stops all transfers and listens no more."""
@@ -96,6 +111,10 @@ class TftpServer:
             self._timer.cancel()
             self._timer = None
         self._server.close()
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
 
     def _refuse(self, peer: tuple[str, int], code: Code, text: str) -> None:
         if self._server.socket is not None:
@@ -147,64 +166,79 @@ class TftpServer:
             sock.close()
             self._counters["tftp.send-failed"] += 1
             return
-        now = self._clock()
-        live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now), now)
+        now, cut = self._clock(), terms.window > 1 and _cuts(sock, terms.block + 4)
+        live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut)
         ends = self._places.take(peer[0], live)
         if ends is not None:
             self._counters["tftp.too-many"] += 1
             self._end(ends)
         if ends is live:
             return  # the client asks again
-        loop = asyncio.get_running_loop()
-        loop.add_reader(sock.fileno(), self._answered, live)
+        self._by_socket[sock.fileno()] = live
+        if self._epoll is not None:
+            self._epoll.register(sock.fileno(), select.EPOLLIN)
         if self._timer is None:
-            self._timer = loop.call_later(_TICK_S, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
         self._gate.began(peer[0], name)
         self._send(live, live.transfer.begin(now))
 
     def _send(self, live: _Live, packets: list[bytes]) -> None:
-        for packet in packets:
+        pieces = [b"".join(packets)] if live.cut and packets else packets
+        for piece in pieces:
             try:
-                live.sock.send(packet)
+                live.sock.send(piece)
             except BlockingIOError:
                 return  # the buffer is full; what is missing is sent again on time-out
             except ConnectionRefusedError:
                 self._gone(live)
                 return
-            except OSError:  # no way there now, as while a cable is out: the same
-                self._counters["tftp.send-failed"] += 1
-                return
+            except OSError as error:  # no way there now, as while a cable is out: the same
+                if pieces is packets or error.errno not in _CANNOT_CUT:
+                    self._counters["tftp.send-failed"] += 1
+                    return
+                live.cut = False
+                _cuts(live.sock, 0)
+                self._send(live, packets)
 
     def _gone(self, live: _Live) -> None:
         """The client's machine answers, and has no such port any more: it has started anew, or its firmware has given up."""
         live.transfer.phase = Phase.GONE
         self._end(live)
 
-    def _answered(self, live: _Live) -> None:
-        for _ in range(_DRAIN):
-            try:
-                op, number = parse_answer(live.sock.recv(1024))
-            except BlockingIOError:
-                return
-            except TftpError:
-                self._counters["tftp.malformed"] += 1
-                continue
-            except ConnectionRefusedError:
-                self._gone(live)
-                return
-            except OSError:
-                return  # about a packet that found no way: what is missing is sent again
+    def _ready(self, epoll: select.epoll) -> None:
+        left, live_by = _AT_ONCE, self._by_socket.get
+        while left > 0 and not epoll.closed and (ready := epoll.poll(0, left)):
+            left -= len(ready)
             now = self._clock()
-            self._send(live, live.transfer.answer(op, number, now))
-            if now - live.told >= _TELL_S:
-                live.told = now
-                self._gate.going(live.peer[0], live.name, live.transfer.sent, live.size)
-                if self._gate.may_fetch(live.peer[0]):  # not any more
-                    self._end(live)
-            if live.transfer.phase is not Phase.RUNNING:
+            for number, _ in ready:
+                live = live_by(number)
+                if live is not None:
+                    self._answered(live, now)
+
+    def _answered(self, live: _Live, now: float) -> None:
+        """Reads one answer: a client waits for ours, so there is rarely another."""
+        try:
+            op, number = parse_answer(self._heard, live.sock.recv_into(self._heard))
+        except BlockingIOError:
+            return
+        except TftpError:
+            self._counters["tftp.malformed"] += 1
+            return
+        except ConnectionRefusedError:
+            self._gone(live)
+            return
+        except OSError:
+            return  # about a packet that found no way: what is missing is sent again
+        if packets := live.transfer.answer(op, number, now):
+            self._send(live, packets)
+        elif live.transfer.phase is not Phase.RUNNING:
+            self._end(live)
+            return
+        if now - live.told >= _TELL_S:
+            live.told = now
+            self._gate.going(live.peer[0], live.name, live.transfer.sent, live.size)
+            if self._gate.may_fetch(live.peer[0]):  # not any more
                 self._end(live)
-            if live.peer not in self._live or self._live[live.peer] is not live:
-                return
 
     def _tick(self) -> None:
         """Looks through all transfers for silent clients; runs only while there are transfers."""
@@ -223,11 +257,20 @@ class TftpServer:
         self._places.leave(live.peer[0], live)
         if live.sock.fileno() < 0:
             return
-        asyncio.get_running_loop().remove_reader(live.sock.fileno())
-        live.sock.close()
+        self._by_socket.pop(live.sock.fileno(), None)  # it may have had no place at all
+        live.sock.close()  # which takes it out of the epoll
         phase = live.transfer.phase
         self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
         if phase in (Phase.SILENT, Phase.GONE) and not live.transfer.fresh:
             self._gate.broke(live.peer[0], live.name, live.transfer.sent, live.size, phase.value)
         if phase is Phase.DONE:
             self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)
+
+
+def _cuts(sock: socket.socket, size: int) -> bool:
+    """Whether the kernel cuts what is sent into datagrams of this size from now on; 0: of none."""
+    try:
+        sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
+    except OSError:
+        return False
+    return True

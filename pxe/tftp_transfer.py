@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import enum
 import mmap
+import struct
 
 from pxe.tftp_packet import Op, Terms, build_data, build_oack
+
+_DATA, _ACK, _ERROR = int(Op.DATA), int(Op.ACK), int(Op.ERROR)
+_HEAD = struct.Struct("!HH").pack  # of a block, as build_data has it: each packet of a rack that boots comes this way
 
 SILENT_S = 60.0
 """Seconds without an answer after which a client that had begun is given up."""
@@ -30,6 +34,9 @@ class Phase(enum.Enum):
     GONE = "the client's port is closed"
 
 
+_RUNNING = Phase.RUNNING
+
+
 class Transfer:
     """Sends `data` in windows of blocks (RFC 7440). `acked` counts whole blocks, so it does not wrap as their numbers do."""
 
@@ -40,7 +47,8 @@ class Transfer:
         self._blocks = len(data) // terms.block + 1  # the last block is short, if need be empty
         self._oack = build_oack(terms.acknowledged) if terms.acknowledged else b""
         self._acked = -1 if self._oack else 0
-        self._wait = terms.timeout
+        self._most, self._size = terms.window, terms.block
+        self._wait = self._timeout = terms.timeout
         self._sent_at = self._heard_at = now
         self.started = now
         self.phase = Phase.RUNNING
@@ -69,17 +77,20 @@ class Transfer:
         return [self._oack] if self._acked < 0 else self._window()
 
     def _window(self) -> list[bytes]:
-        size, data = self._terms.block, self._data
-        last = min(self._acked + self._terms.window, self._blocks)
-        return [build_data(n + 1, data[n * size:(n + 1) * size]) for n in range(self._acked, last)]
+        size, data, first = self._size, self._data, self._acked
+        if self._most == 1:
+            at = first * size
+            return [_HEAD(_DATA, (first + 1) & 0xFFFF) + data[at:at + size]]
+        last = min(first + self._most, self._blocks)
+        return [build_data(n + 1, data[n * size:(n + 1) * size]) for n in range(first, last)]
 
     def answer(self, op: int, number: int, now: float) -> list[bytes]:
         """The client sent ACK or ERROR. An ACK outside the window is old and answered by nothing: answering duplicates
         would double every packet from there on (the Sorcerer's Apprentice bug, RFC 1123 section 4.2.3.1)."""
-        if op == Op.ERROR:
+        if op == _ERROR:
             self.phase = Phase.ABORTED
             return []
-        if op != Op.ACK or self.phase is not Phase.RUNNING:
+        if op != _ACK or self.phase is not _RUNNING:
             return []
         if self._acked < 0:
             if number != 0:
@@ -87,10 +98,10 @@ class Transfer:
             self._acked = 0
         else:
             ahead = (number - self._acked) & 0xFFFF
-            if ahead > self._terms.window or (ahead == 0 and self._terms.window == 1) or self._acked + ahead > self._blocks:
+            if ahead > self._most or (ahead == 0 and self._most == 1) or self._acked + ahead > self._blocks:
                 return []
             self._acked += ahead
-        self._wait = self._terms.timeout
+        self._wait = self._timeout
         self._sent_at = self._heard_at = now
         if self._acked >= self._blocks:
             self.phase = Phase.DONE

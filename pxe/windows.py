@@ -33,6 +33,7 @@ class Step(enum.Enum):
 
     DISCOVER = events.DISCOVER_SEEN
     OFFER = events.OFFER_SENT
+    ADDRESS = events.ADDRESS_TAKEN
     NBP = events.NBP_SENT
     SCRIPT = events.SCRIPT_SENT
     KERNEL = events.KERNEL_SENT
@@ -58,12 +59,16 @@ class Step(enum.Enum):
 _LABELS = {
     Step.DISCOVER: ("DHCPDISCOVER seen", "no answer could be sent"),
     Step.OFFER: ("DHCP offer sent", "no boot program or script was asked for"),
+    Step.ADDRESS: ("address taken from the site's DHCP server", "no boot program or script was asked for"),
     Step.NBP: ("boot program sent", "iPXE never asked for its script"),
     Step.SCRIPT: ("boot script sent", "the kernel was never fetched"),
     Step.KERNEL: ("kernel sent", "the initramfs was never fetched"),
     Step.HARDWARE: ("kernel and drivers sent", "the initramfs was never fetched"),
     Step.INITRD: ("kernel and initramfs sent", "the agent never joined"),
 }
+PROXY = "proxy"
+"""What the data of an offer have that holds no address: that comes from a server of the site."""
+_NO_ADDRESS = "no DHCPREQUEST: the site's DHCP server has offered it no address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,11 @@ class StepSeen:
     def text(self) -> str:
         """What happened, in words."""
         return self.step.label if self.done else f"{self.data.get('file', 'file')} asked for"
+
+    @property
+    def missing(self) -> str:
+        """What should have followed and did not."""
+        return _NO_ADDRESS if self.step is Step.OFFER and PROXY in self.data else self.step.missing
 
 
 @dataclass(slots=True)
@@ -111,10 +121,12 @@ class Window:
 
 
 class Windows:
-    """The windows of all nodes; pure but for the passage of `now` (seconds on a monotonic clock)."""
+    """The windows of all nodes; pure but for the passage of `now` (seconds on a monotonic clock). `first` is what is seen first of
+    a boot."""
 
     def __init__(self) -> None:
         self._windows: dict[str, Window] = {}
+        self.first = "DHCPDISCOVER"
 
     def arm(self, node: str, token: Any, window_s: Any, now: float, *, confirmed: bool = False) -> Window:
         """Opens a window, or goes on with the open one of the same token. Raises InputError; the token is in no error text."""
@@ -147,10 +159,21 @@ class Windows:
             return None
         return window
 
+    def carries(self, node: str) -> bool:
+        """Whether the machine has fetched a boot program since it began, and so may be taken to run it."""
+        window = self._windows.get(node)
+        seen = [s.step for s in window.steps if s.done and s.step in (Step.NBP, Step.SCRIPT)] if window is not None else []
+        return bool(seen) and seen[-1] is Step.NBP
+
     def untouched(self, node: str, now: float) -> bool:
         """Whether a node is waited for whose firmware has not asked for anything yet."""
         window = self.armed(node, now)
         return window is not None and not window.steps
+
+    def silent(self, node: str) -> bool:
+        """Whether nothing was seen of the node's present boot."""
+        window = self._windows.get(node)
+        return window is None or not window.steps
 
     def forget(self, node: str) -> None:
         """The node is gone."""
@@ -215,6 +238,21 @@ class Windows:
             window.open, window.spoiled, window.hint = False, why, hint
             window.over.set()
 
+    def doubts(self, node: str, why: str, now: float) -> None:
+        """Why the present boot of a node will not do, as it seems; "" takes that back."""
+        if (window := self.armed(node, now)) is not None:
+            window.doubt = why
+
+    def unanswered(self, node: str, now: float) -> float:
+        """For how many seconds a node has asked by DHCP, and nothing has come of it; 0 if it has not asked, went on, or it is known
+        why not."""
+        window, since = self._windows.get(node), now
+        for seen in reversed(window.steps if window is not None and not window.doubt else ()):
+            if seen.step not in (Step.DISCOVER, Step.OFFER):
+                break
+            since = seen.at
+        return now - since
+
     def disputed(self, node: str, mac: str, now: float) -> bool:
         """Whether who asks for a script by this MAC address had been on the way to it, while another has joined with it."""
         window = self._windows.get(node)
@@ -247,13 +285,13 @@ class Windows:
         """The last step that was seen and what is missing since, as in "kernel sent 95 s ago, ..."."""
         window = self._windows.get(node)
         if window is None or not window.steps:
-            return f"no DHCPDISCOVER seen in {waited:.0f} s"
+            return f"no {self.first} seen in {waited:.0f} s"
         last = window.steps[-1]
         age = f"{max(0.0, now - last.at):.0f} s ago"
-        doubt = f" ({window.doubt})" if window.doubt else ""
+        doubt, missing = (f" ({window.doubt})", last.step.missing) if window.doubt else ("", last.missing)
         if not last.done:
             return f"{last.text} {age}, its transfer never ended{doubt}"
-        return f"{last.step.label} {age}, {last.step.missing}{doubt}"
+        return f"{last.step.label} {age}, {missing}{doubt}"
 
     def came_to(self, node: str) -> str:
         """The last that was seen of the node's present boot."""

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,18 @@ SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "power": {
             "boot": {"attempts": 3, "join_s": 180.0, "step_s": 90.0}}
 LIMIT_S = 700.0
 NODE = "n0"
-_HTTP_BOOT = ("-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n", "-fw_cfg",
-              "name=opt/org.tianocore/IPv6PXESupport,string=n")
+_NO_PXE4, _NO_PXE6 = (("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n") for version in (4, 6))
+_HTTP_BOOT = (*_NO_PXE4, *_NO_PXE6)
 _OWN = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)
 PATHS: dict[str, tuple[str, VmSpec]] = {
     "bios": ("BIOS, iPXE in the card", VmSpec(Firmware.BIOS, BmcKind.IPMI)),
+    "pxe": ("BIOS, PXE by TFTP", VmSpec(Firmware.BIOS, BmcKind.IPMI, card_ipxe=False)),
     "uefi": ("UEFI, own PXE by TFTP", _OWN),
-    "http": ("UEFI, HTTP Boot", VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=_HTTP_BOOT)),
-    "secure": ("UEFI, Secure Boot, all by TFTP",
-               VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768)),
+    "six": ("UEFI, PXE by IPv6", replace(_OWN, more=_NO_PXE4)),
+    "media": ("UEFI, virtual media", replace(_OWN, nic="virtio-net-pci,romfile=", nic_rom=NicRom.IPXE, boot="media")),
+    "http": ("UEFI, HTTP Boot", replace(_OWN, more=_HTTP_BOOT)),
+    "secure": ("UEFI, Secure Boot, all by TFTP", replace(_OWN, secure_boot=True, memory_mib=768)),
+    "uri": ("UEFI, Secure Boot, HTTP Boot of a URI", replace(_OWN, secure_boot=True, memory_mib=768, boot="uri")),
 }
 """{name: (what it is, the machine)}."""
 
@@ -63,8 +66,9 @@ PHASES: dict[str, Phase] = {phase.name: phase for phase in (
     Phase("join", console="init: network"),
 )}
 """offer: before the first; start: all is sent, the kernel starts; join: its network is up, and the agent begins."""
-NOT_THERE = {("bios", "nbp"), ("secure", "script")}
-"""An iPXE in the card gets its script at once; GRUB asks for its script without DHCP, in the same breath as for itself."""
+NOT_THERE = {("bios", "nbp"), ("media", "nbp"), ("secure", "script"), ("uri", "script"), ("uri", "kernel"), ("uri", "initrd")}
+"""An iPXE that is there already gets its script at once; the image of HTTP Boot has all in it; GRUB asks for its script without
+DHCP, in the same breath as for itself."""
 _TELLING = ("boot.transfer-broken", "boot.begun-anew", "boot.script-refused", "boot.stalled", "quarantine.set", "join.disputed")
 
 
@@ -174,6 +178,8 @@ def of_path(path: str, phases: Sequence[str], cuts: Sequence[float], say: Callab
         try:
             rack.up()
             head.init(SETTINGS)
+            if PATHS[path][1].boot == "media":
+                head.cli("boot-media", str(head.data / "boot-media.img"))
             head.start()
             inventory = yaml.safe_load(rack.inventory())
             inventory["defaults"]["state"] = "off"

@@ -3,6 +3,7 @@
 Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep` leaves it up to play with.
 With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph, which the machines read them from as they need them. With
 `--rack libvirt` (`make demo RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator.
+With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its network is recorded.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from headclient import HeadRunError
 from headrun import HeadRun
 from sampleimages import crashing_image, systemd_image
 from vrack.rack import Rack, RackError
+from vrack.recording import Recording
 
 NODES = 4
 NAMES = f"n[0-{NODES - 1}]"
@@ -31,13 +33,15 @@ LIMIT_S = 600.0
 class Demo:
     """One run of the demo; `say` prints what happens and when."""
 
-    def __init__(self, directory: Path, store: str = "file", rack: str = "qemu") -> None:
+    def __init__(self, directory: Path, store: str = "file", rack: str = "qemu", pcap: Path | None = None) -> None:
         self.directory = directory
         self.store = store
         self.ceph: CephRun | None = None
         self.started = time.monotonic()
         self.rack = Rack(directory / "rack", NODES, libvirt=rack == "libvirt")
         self.head = HeadRun(self.rack, directory / "head")
+        self.pcap = pcap
+        self.recording = Recording(self.rack, pcap) if pcap is not None else None
 
     def say(self, text: str) -> None:
         print(f"\n=== {time.monotonic() - self.started:6.1f} s  {text}", flush=True)
@@ -56,6 +60,8 @@ class Demo:
         images = {name: systemd_image(name) for name in ("debian-1", "debian-2")}
         self.say(f"bringing up a rack of {NODES} machines, all off")
         self.rack.up()
+        if self.recording is not None:
+            self.recording.start()
         settings = self.cluster() if self.store == "rbd" else None
         self.say("making a head: certificate authority, minOS")
         self.head.init(settings)
@@ -141,6 +147,9 @@ class Demo:
         self.head.close()
         if self.ceph is not None:
             self.ceph.down()
+        if self.recording is not None:
+            self.recording.stop()
+            self.say(f"what each machine said and heard is in {self.pcap}: n0.pcap and so on, for wireshark and tcpdump -r")
         self.rack.down()
 
 
@@ -151,9 +160,10 @@ def main() -> int:
     parser.add_argument("--store", choices=("file", "rbd"), default="file", help="where the images are")
     parser.add_argument("--rack", choices=("qemu", "libvirt"), default="qemu",
                         help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with virtualbmc")
+    parser.add_argument("--pcap", type=Path, help="a directory: NAME.pcap there gets what machine NAME says and hears")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="layercake-demo-"))
-    demo = Demo(directory, options.store, options.rack)
+    demo = Demo(directory, options.store, options.rack, options.pcap)
     try:
         demo.run()
         if options.keep:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from vrack import netns
+from vrack.spec import VmSpec
 
 ADDRESS, HEAD, MAC = "10.99.0.11", "10.99.0.1", "52:54:00:99:00:11"
 _CLONE_NEWNET = 0x40000000
@@ -32,7 +33,7 @@ class Guest:
 
     def __enter__(self) -> Guest:
         self.directory.mkdir(parents=True, exist_ok=True)
-        netns.create(self.namespace, 1)
+        netns.create(self.namespace, [VmSpec()])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:

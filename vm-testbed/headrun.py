@@ -36,6 +36,7 @@ class HeadRun(HeadClient):
         self.rack = rack
         self.data = data
         self.code, self.profile = ROOT, profile
+        self._whole: dict[str, Any] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -50,22 +51,25 @@ class HeadRun(HeadClient):
         init(self.data, ["ip", "netns", "exec", self.rack.namespace], {**first, **dotted(settings or {})}, interface=INTERFACE,
              cache=CACHE, profile=self.profile)
 
-    def _override(self, settings: Mapping[str, Any]) -> None:
-        """Edits the settings, which the head reads when it starts."""
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Edits the settings (nested), which the head reads when it starts."""
         import yaml
 
         path = self.data / "config.yaml"
-        config = yaml.safe_load(path.read_text())
+        config, self._whole = self._whole or yaml.safe_load(path.read_text()), None
         for section, value in settings.items():
             config[section] = {**config[section], **value} if isinstance(value, Mapping) else value
-        config.pop("secrets", None)  # an older version does not know it
-        if self.code == ROOT and self.rack.secrets is not None:
+        if self.rack.secrets is not None:
             config["secrets"] = str(self.rack.secrets.password_file.parent)
+        if self.code != ROOT:  # an older version does not know these; they are there again for the newer one
+            self._whole = config
+            config = {key: value for key, value in config.items() if key not in ("secrets", "more_networks")}
+            config["boot"] = {key: value for key, value in config["boot"].items() if key != "dns"}
         path.write_text(yaml.safe_dump(config))
 
     def start(self, limit_s: float = 120.0) -> None:
         """Starts the head; returns when its API answers and its services run."""
-        self._override({})
+        self.configure({})
         argv = [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
         self.serve(lambda log: self.rack.exec(argv, env=self.environment, cwd=self.code, stdout=log, stderr=log), limit_s)
 

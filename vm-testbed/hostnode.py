@@ -119,7 +119,10 @@ class HostNode:
         """The pids of the running containers, by their images."""
         found = {}
         for path in self.inside(self.directory / "run" / "images").glob("*.json"):
-            record = json.loads(path.read_text())
+            try:
+                record = json.loads(path.read_text())
+            except FileNotFoundError:  # it has ended since
+                continue
             if record["phase"] == "RUNNING":
                 found[str(record["spec"]["name"])] = int(record["pid"])
         return found

@@ -99,8 +99,10 @@ def inventory_page() -> str:
               "[several networks](../howto/several-networks.md).\n", table(FIELDS, fields_of(Network))]
     for module in modules.built_in():
         if module.part is not None:
-            prefix = f"{module.part.key}." if module.part.key else ""
-            parts += [f"## Keys of the module {module.name}\n", table(FIELDS, fields_of(module.part.struct, prefix))]
+            prefix, entry = f"{module.part.key}." if module.part.key else "", module.part.struct.ENTRY
+            named = entry is not None  # the keys are names that the site gives
+            rows = fields_of(entry or module.part.struct, f"{prefix}NAME." if named else prefix)
+            parts += [f"## Keys of the module {module.name}\n", table(FIELDS, rows)]
     return page("Inventory", *parts)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.nodes import Applied, InventoryPlan, NetworkList
+from layercake.api.answers.inventory import Applied, GuestList, InventoryPlan, NameList, NetworkList
 from layercake.api.route import CALLER, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.head.operations.inventory import Consent
-from layercake.head.views.inventory import networks_view
+from layercake.head.views.inventory import guests_view, names_view, networks_view
 from layercake.moduleapi.module import Role
 
 _OPEN = frozenset({"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs", "network"})
@@ -43,6 +43,18 @@ class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
+class EntryRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Other values in a node's entry of the inventory in force: `set` by key, those in a mapping as "bmc.address"; those of `unset`
+    are as if nobody said anything of them. For the rest see ApplyRequest."""
+
+    set: dict[str, Any] = {}
+    unset: list[str] = []
+    take_back: bool = False
+    at_once: bool = False
+    confirm_secrets: bool = False
+    by: str = ""
+
+
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
 
@@ -58,13 +70,30 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         consent = Consent(body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets)
         return await ops.inventory.apply(body.yaml, body.file, body.digest, body.allow_remove, consent)
 
+    async def change(request: web.Request, body: EntryRequest) -> Any:
+        consent = Consent(body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets)
+        return await ops.inventory.change(request.match_info["name"], body.set, body.unset, consent)
+
     async def networks(request: web.Request, body: None) -> Any:
         return {"networks": await networks_view(ops.head, request[CALLER].bound)}
 
+    async def guests(request: web.Request, body: None) -> Any:
+        return {"guests": await guests_view(ops.head)}
+
+    async def names(request: web.Request, body: None) -> Any:
+        caller = request[CALLER]
+        return await names_view(ops.head, request.query.get("name", ""), caller.bound, brief=caller.looks_only)
+
     return (
+        Route("GET", "/v1/dns", Role.VIEWER, Reach.SHOWN, "The names that the head's DNS has, or what one of them leads to", names,
+              returns=NameList, query=("name",)),
         Route("GET", "/v1/networks", Role.VIEWER, Reach.SHOWN, "The networks that nodes are in", networks, returns=NetworkList),
+        Route("GET", "/v1/networks/guests", Role.OPERATOR, Reach.SITE,
+              "The machines that are not in the inventory and have an address of the head", guests, returns=GuestList),
         Route("POST", "/v1/inventory/plan", Role.VIEWER, Reach.SITE, "What applying an inventory would do", plan, InventoryText,
               returns=InventoryPlan),
         Route("POST", "/v1/inventory/apply", Role.ADMIN, Reach.SITE, "Make an inventory the desired state", apply,
               ApplyRequest, returns=Applied),
+        Route("PATCH", "/v1/nodes/{name}", Role.ADMIN, Reach.NODE, "Change one node's entry of the inventory in force", change,
+              EntryRequest, returns=Applied),
     )

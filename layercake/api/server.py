@@ -62,12 +62,13 @@ class Api:
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port."""
         settings = self._head.settings
-        people, network = self._server(LOCAL, local=True), self._server(Limits(), local=False)
+        people, network = self._server(LOCAL, local=True), self._server(Limits().beside(settings.addresses), local=False)
         await people.open(auth.listen(settings), local=True, relief=network.shed)
-        await asyncio.to_thread(self._head.authority.renew, settings.address)
+        await asyncio.to_thread(self._head.authority.renew, *settings.addresses)
         context = pki.serving(self._head.authority)
         self._renewing = asyncio.create_task(self._operations.authority.look())
-        await network.open(door.bound(settings.api_listen or settings.address, settings.api_port), context=context)
+        await network.open(*door.bound([settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port),
+                           context=context)
 
     async def stop(self) -> None:
         """Closes both doors."""

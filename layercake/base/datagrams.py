@@ -16,11 +16,12 @@ BUFFER_BYTES = 8 << 20
 
 
 class DatagramServer:
-    """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket."""
+    """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket.
+    `turn` is called when there is something, and reads it with `read`; without, all is read."""
 
     def __init__(self, receive: Callable[[bytes, Any], None], *, at_once: int = 256, size: int = 2048,
-                 failed: Callable[[OSError], None] = lambda error: None) -> None:
-        self._receive = receive
+                 turn: Callable[[], object] | None = None, failed: Callable[[OSError], None] = lambda error: None) -> None:
+        self._receive, self._turn = receive, turn or self.read
         self._failed = failed
         self._at_once = at_once
         self._size = size
@@ -38,7 +39,7 @@ class DatagramServer:
             made.close()
             raise
         self.socket = made
-        asyncio.get_running_loop().add_reader(made.fileno(), self.read)
+        asyncio.get_running_loop().add_reader(made.fileno(), self._turn)
 
     def close(self) -> None:
         """Closes the socket, if it is open."""
@@ -48,17 +49,18 @@ class DatagramServer:
                 asyncio.get_running_loop().remove_reader(made.fileno())
             made.close()
 
-    def read(self) -> bool:
-        """Reads what is there, up to the limit for one turn. Says whether there may be more."""
-        for _ in range(self._at_once):
-            if self.socket is None:
+    def read(self, at_once: int = 0) -> bool:
+        """Reads what is there, up to so many or the limit for one turn. Says whether there may be more."""
+        made, receive, size = self.socket, self._receive, self._size
+        for _ in range(at_once or self._at_once):
+            if made is None or self.socket is not made:
                 return False
             try:
-                data, source = self.socket.recvfrom(self._size)
+                data, source = made.recvfrom(size)
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:
                 self._failed(error)
                 return False
-            self._receive(data, source)
+            receive(data, source)
         return True

@@ -13,8 +13,8 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from layercake.base.places import Pace, Places
@@ -38,7 +38,8 @@ class Limits:
     """`each` and `strangers`: connections of one address that are nobody's yet, and of all. `known` and `most`: of one who is
     known, and of all. A stranger has `prove_s` seconds to finish the handshake and a request's head, and `answer_s` from there on.
     An address may open `burst` connections that come to nothing, and then `per_s` a second. Who is known may ask `asks_per_s`
-    requests a second; more are answered later. What is sent and not taken for `stall_s` seconds ends the connection.
+    requests a second; more are answered later. What is sent and not taken for `stall_s` seconds ends the connection. `near` are the
+    networks of IPv6 (the first eight bytes) whose machines count each for itself: the head's own. Elsewhere a /64 is one address.
     """
 
     each: int = 32
@@ -51,6 +52,11 @@ class Limits:
     burst: float = 50.0
     asks_per_s: float = 100.0
     stall_s: float = 60.0
+    near: frozenset[bytes] = frozenset()
+
+    def beside(self, addresses: Iterable[str]) -> Limits:
+        """These limits for a server at these addresses."""
+        return replace(self, near=frozenset(socket.inet_pton(socket.AF_INET6, word)[:8] for word in addresses if ":" in word))
 
 
 def open_files() -> int:
@@ -86,9 +92,13 @@ class Guest(asyncio.Protocol):
 
     async def pay(self) -> None:
         """Waits if the request that has told who it is came too soon after others: a new connection for each saves nothing."""
-        owes, self.owes = self.owes, 0.0
-        if owes:
+        if owes := self.owed():
             await asyncio.sleep(owes)
+
+    def owed(self) -> float:
+        """Seconds that `pay` would wait; who asks for them waits otherwise."""
+        owes, self.owes = self.owes, 0.0
+        return owes
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -166,7 +176,7 @@ class Door:
         self._context = context
         self._local = local
         self._relief = relief
-        self._listener: socket.socket | None = None
+        self._listeners: tuple[socket.socket, ...] = ()
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self._strangers: Places[Guest] = Places(limits.each, limits.strangers)
@@ -181,24 +191,25 @@ class Door:
     @property
     def port(self) -> int:
         """The TCP port, also when 0 was asked for."""
-        return int(self._listener.getsockname()[1]) if self._listener is not None else 0
+        return int(self._listeners[0].getsockname()[1]) if self._listeners else 0
 
     def there(self) -> int:
         """How many connections there are."""
         return len(self._strangers) + len(self._known)
 
-    def open(self, listener: socket.socket) -> None:
-        """Listens on a socket that is bound."""
-        listener.setblocking(False)
-        listener.listen(_BACKLOG)
-        self._listener = listener
-        self._loop.add_reader(listener.fileno(), self._accept)
+    def open(self, *listeners: socket.socket) -> None:
+        """Listens on sockets that are bound."""
+        self._listeners = listeners
+        for listener in listeners:
+            listener.setblocking(False)
+            listener.listen(_BACKLOG)
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
         self._timer = self._loop.call_later(_LOOK_S, self._look)
 
     def close(self) -> None:
         """Lets nobody in any more. Connections are the server's to end."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
+        listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
             self._loop.remove_reader(listener.fileno())
             listener.close()
         if self._timer is not None:
@@ -214,32 +225,32 @@ class Door:
 
     # -- who is let in
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):
-            if self._listener is None:
+            if listener not in self._listeners:
                 return
             try:
-                made, source = self._listener.accept()
+                made, source = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._exhausted(error)
+                self._exhausted(listener, error)
                 return
-            self._admit(made, _address(source))
+            self._admit(made, _address(source, self.limits.near))
 
-    def _exhausted(self, error: OSError) -> None:
+    def _exhausted(self, listener: socket.socket, error: OSError) -> None:
         """No connection can be accepted: one that is there has to go, and then it is tried again."""
         log.warning("cannot accept a connection: %s; the oldest of a stranger is closed for it", error.strerror)
         if not self._local:
             self.shed()
         self._relief()
-        if self._listener is not None:
-            self._loop.remove_reader(self._listener.fileno())
-            self._loop.call_later(_PAUSE_S, self._resume)
+        if listener in self._listeners:
+            self._loop.remove_reader(listener.fileno())
+            self._loop.call_later(_PAUSE_S, self._resume, listener)
 
-    def _resume(self) -> None:
-        if self._listener is not None:
-            self._loop.add_reader(self._listener.fileno(), self._accept)
+    def _resume(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _admit(self, made: socket.socket, address: str) -> None:
         if not self._local and not self._knocks.may(address):
@@ -312,12 +323,14 @@ class Door:
         self._timer = self._loop.call_later(_LOOK_S, self._look)
 
 
-def _address(source: Any) -> str:
-    """Whose connection it is: an IPv4 address, or the /64 that an IPv6 address is of (whoever has one has all of it)."""
+def _address(source: Any, near: Collection[bytes]) -> str:
+    """Whose connection it is: an IPv4 address, or the /64 that an IPv6 address is of (whoever has one has all of it), but for those
+    in networks of our own."""
     text = str(source[0]) if source else ""
     if ":" not in text or text.startswith("::ffff:"):
         return text.removeprefix("::ffff:")
-    return socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, text.partition("%")[0])[:8] + bytes(8))
+    packed = socket.inet_pton(socket.AF_INET6, text.partition("%")[0])
+    return text if packed[:8] in near else socket.inet_ntop(socket.AF_INET6, packed[:8] + bytes(8))
 
 
 def guest_of(transport: asyncio.Transport | None) -> Guest | None:
@@ -329,14 +342,18 @@ def guest_of(transport: asyncio.Transport | None) -> Guest | None:
     return found if isinstance(found, Guest) else None
 
 
-def bound(address: str, port: int) -> socket.socket:
-    """A TCP socket for `Door.open`. Raises OSError."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((address, port))
-    except OSError:
-        made.close()
-        raise
-    return made
+def bound(addresses: list[str], port: int) -> list[socket.socket]:
+    """TCP sockets for `Door.open`, all of one port, also where that is 0. Raises OSError with the address as its `filename`."""
+    found = list[socket.socket]()
+    for address in addresses:
+        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        found.append(made)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((address, port))
+        except OSError as error:
+            for listener in found:
+                listener.close()
+            raise OSError(error.errno, error.strerror, address) from None
+        port = made.getsockname()[1]
+    return found

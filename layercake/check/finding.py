@@ -54,11 +54,15 @@ class Result:
         return {"name": self.name, "severity": f.severity.value, "text": f.text, "hint": f.hint, "nodes": f.nodes}
 
 
-def check(name: str) -> Callable[[Callable[[Site], list[Finding]]], Check]:
-    """Makes a check of a function; its docstring says what it looks at."""
+def check(name: str, *, sides: bool = False) -> Callable[[Callable[[Site], list[Finding]]], Check]:
+    """Makes a check of a function; its docstring says what it looks at. With `sides` it is made for each network that the head is
+    in (Site.sides)."""
 
     def made(look: Callable[[Site], list[Finding]]) -> Check:
-        return Check(name, " ".join(inspect.cleandoc(look.__doc__ or "").split()), look)
+        def each(site: Site) -> list[Finding]:
+            return [finding for side in site.sides() for finding in look(side)]
+
+        return Check(name, " ".join(inspect.cleandoc(look.__doc__ or "").split()), each if sides else look)
 
     return made
 

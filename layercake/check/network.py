@@ -17,7 +17,7 @@ _ASKED = 64
 """Networks of BMCs that are looked for a route to."""
 
 
-@check("interface")
+@check("interface", sides=True)
 def interface(site: Site) -> list[Finding]:
     """The nodes' interface of config.yaml: there, up, with a carrier, with the head's address and prefix, an MTU of at least 1500;
     no other interface in the same network."""
@@ -31,7 +31,9 @@ def interface(site: Site) -> list[Finding]:
         found.append(error(f"{name} is down", f"ip link set {name} up"))
     elif "LOWER_UP" not in link["flags"]:
         found.append(error(f"{name} has no carrier", "look at the cable and at the switch's port"))
-    has = {a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == "inet"}
+    network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
+    family = "inet" if network.version == 4 else "inet6"
+    has = {a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family}
     if settings.address not in has:
         found.append(error(f"{name} does not have the head's address {settings.address}: {', '.join(has) or 'none'}",
                            f"ip addr add {settings.address}/{settings.prefix} dev {name}, or correct `address` in config.yaml"))
@@ -40,17 +42,17 @@ def interface(site: Site) -> list[Finding]:
                            "correct one of the two: nodes are told that of config.yaml"))
     if link.get("mtu", _LEAST_MTU) < _LEAST_MTU:
         found.append(warning(f"{name} has an MTU of {link['mtu']}: nodes send longer frames", f"ip link set {name} mtu 1500"))
-    network = ipaddress.IPv4Network(f"{settings.address}/{settings.prefix}", strict=False)
-    for other, address in _others(machine.ip("-4", "addr", "show"), name):
-        if address.network.overlaps(network) and not address.is_loopback:
+    for other, address in _others(machine.ip(f"-{network.version}", "addr", "show"), name):
+        if address.version == network.version and address.network.overlaps(network) and not address.is_loopback:
             found.append(error(f"{other} has {address}, in the nodes' network {network}: answers to nodes may leave by it",
                                "take it away, or give one of the two another network"))
     return found or [ok(f"{name} is up, {settings.address}/{settings.prefix}, MTU {link.get('mtu')}")]
 
 
-def _others(links: list[dict[str, Any]], name: str) -> list[tuple[str, ipaddress.IPv4Interface]]:
-    return [(link["ifname"], ipaddress.IPv4Interface(f"{a['local']}/{a['prefixlen']}")) for link in links if link["ifname"] != name
-            for a in link.get("addr_info", []) if a.get("family") == "inet"]
+def _others(links: list[dict[str, Any]], name: str) -> list[tuple[str, ipaddress.IPv4Interface | ipaddress.IPv6Interface]]:
+    found = [(link["ifname"], ipaddress.ip_interface(f"{a['local']}/{a['prefixlen']}")) for link in links if link["ifname"] != name
+             for a in link.get("addr_info", []) if a.get("family") in ("inet", "inet6")]
+    return [(other, address) for other, address in found if not address.is_link_local]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class _Way:
     gateway: str
 
 
-@check("routing")
+@check("routing", sides=True)
 def routing(site: Site) -> list[Finding]:
     """Whether the head routes between the nodes' network and the BMCs': forwarding of interfaces, and the packet filter. Whoever is
     root on a node could speak to every BMC then. Also BMCs that are in the nodes' own network."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import filecmp
 import http.client
 import io
+import ipaddress
+import itertools
 import logging
 import socket
 import ssl
@@ -20,6 +22,7 @@ from urllib.parse import urlsplit
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import VISIT, Seen, Site, ask
+from pxe.dhcp.beside import PORT as PROXY_PORT
 
 FETCH_S = 30.0
 _TFTP_S = 3
@@ -56,13 +59,16 @@ def _by_tftp(address: str, port: int, name: str, path: Path) -> str:
 
 def _ports(site: Site) -> list[Finding]:
     boot, found = site.of("boot"), list[Finding]()
-    for what, port in (("TFTP", boot.tftp_port), ("DHCP", boot.dhcp_port)):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+    dns = [("DNS", boot.dns.port)] if boot.dns.serve else []
+    dhcp = {"serve": [boot.dhcp_port], "proxy": [boot.dhcp_port, PROXY_PORT], "off": []}[boot.dhcp]
+    ports = (("TFTP", boot.tftp_port), *(("DHCP", port) for port in dhcp), *dns)
+    for address, (what, port) in itertools.product(site.settings.addresses, ports):
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as made:
             try:
-                made.bind((site.settings.address, port))
+                made.bind((address, port))
             except OSError as failed:
                 who = ", ".join(f"{a} {w}".strip() for a, w in site.machine.listeners(port))
-                found.append(error(f"UDP port {port} of {site.settings.address} cannot be had for {what}: {failed.strerror}"
+                found.append(error(f"UDP port {port} of {address} cannot be had for {what}: {failed.strerror}"
                                    + (f" ({who})" if who else ""), "stop what listens there"))
     for name in ("undionly.kpxe", "snponly.efi"):
         if not (Path(boot.ipxe_dir) / name).is_file():
@@ -127,10 +133,10 @@ def _by_tls(site: Site) -> str:
         return str(failed) or type(failed).__name__
 
 
-@check("filter")
+@check("filter", sides=True)
 def packet_filter(site: Site) -> list[Finding]:
     """What the packet filter of this machine (nftables, also by iptables-nft) does with the requests of nodes on their interface:
-    DHCP, TFTP, boot files, images, the API, state sync. Worked out from its rules. Rules of iptables-legacy are not seen."""
+    DHCP, DNS, TFTP, boot files, images, the API, state sync. Worked out from its rules. Rules of iptables-legacy are not seen."""
     rules, settings = Filter(site.machine.ruleset()), site.settings
     node = site.nodes[0] if site.nodes else Seen(name="", macs=(), ip="", firmware="bios")
     dropped, doubtful = list[str](), list[str]()
@@ -149,12 +155,18 @@ def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
     """(what, protocol, port, source, target) of what a node asks of the head."""
     settings, boot = site.settings, site.of("boot")
     head, ip = settings.address, node.ip or _neighbour(settings.address)
-    return [("DHCP", "udp", boot.dhcp_port, "0.0.0.0", "255.255.255.255"), ("TFTP", "udp", boot.tftp_port, ip, head),
-            ("boot files", "tcp", boot.http_port, ip, head), ("images", "tcp", site.of("images").http_port, ip, head),
-            ("the API", "tcp", settings.api_port, ip, head), ("state sync", "udp", settings.sync.port, ip, head)]
+    dns = [("DNS", protocol, boot.dns.port, ip, head) for protocol in ("udp", "tcp") if boot.dns.serve]
+    if ":" in head:
+        dhcp = [("DHCPv6", "udp", 547, "fe80::1", "ff02::1:2")]
+    else:
+        dhcp = [("DHCP", "udp", boot.dhcp_port, "0.0.0.0", "255.255.255.255")] * (boot.dhcp != "off")
+        dhcp += [("proxyDHCP", "udp", PROXY_PORT, ip, head)] * (boot.dhcp == "proxy")
+    return [*dns, *dhcp, ("TFTP", "udp", boot.tftp_port, ip, head), ("boot files", "tcp", boot.http_port, ip, head),
+            ("images", "tcp", site.of("images").http_port, ip, head), ("the API", "tcp", settings.api_port, ip, head),
+            ("state sync", "udp", settings.sync.port, ip, head)]
 
 
 def _neighbour(address: str) -> str:
     """Another address of the network, for a site without nodes."""
-    first, _, last = address.rpartition(".")
-    return f"{first}.{int(last) ^ 2}"
+    found = ipaddress.ip_address(address)
+    return str(type(found)(int(found) ^ 2))

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from layercake.head.views.nodes import parts_view
 from layercake.inventory.load import load
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, OperationFailed
+from layercake.moduleapi.network import Subnets
 from layercake.moduleapi.service import FakeLink
 from powerman.module import MODULE as POWER
 from powerman.service import PowerService
@@ -94,6 +95,18 @@ class Site:
     def of(self, section: str) -> Any:
         """The settings of a module, by its section of config.yaml."""
         return self.settings.sections[section]
+
+    def sides(self) -> list[Site]:
+        """The site as it is seen in each network that the head is in: with that network as the head's only one, and with the nodes
+        that are in it. Those that are in none of them are with the first."""
+        heads = self.settings.heads
+        if len(heads) == 1:
+            return [self]
+        there = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})
+        at = {node.name: int(there.of(node.ip) or 0) if node.ip else 0 for node in self.nodes}
+        return [replace(self, nodes=tuple(node for node in self.nodes if at[node.name] == number), settings=msgspec.structs.replace(
+            self.settings, interface=own.interface, address=own.address, prefix=own.prefix, more_networks={}))
+            for number, own in enumerate(heads)]
 
 
 def ask(api: Api, call: str, params: Mapping[str, Any]) -> Any:

@@ -1,4 +1,5 @@
-"""`layercake plan` and `apply`: show what an inventory would change, and make it so. `layercake networks`: its networks."""
+"""`layercake plan` and `apply`: show what an inventory would change, and make it so. `networks` and `dns`: its networks and
+names."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ from layercake.kraken.errors import InputError, Refused
 
 _COLUMNS = (Column("NODES"), Column("ACTION", styled=True), Column("CHANGE", flexible=True), Column("WAY", flexible=True))
 _NETWORKS = (Column("NAME"), Column("SUBNET"), Column("GATEWAY"), Column("NODES", right=True), Column("USE", right=True),
-            Column("DOMAIN"), Column("TOLD", flexible=True), Column("RELAY", flexible=True))
+            Column("GUESTS", right=True), Column("DOMAIN"), Column("TOLD", flexible=True), Column("RELAY", flexible=True))
+_GUESTS = (Column("MAC"), Column("NAME", flexible=True), Column("ADDRESS"), Column("NETWORK"), Column("FOR", right=True))
+_NAMES = (Column("NAME"), Column("TYPE"), Column("DATA", flexible=True), Column("NODE"))
 _OWN = "(the head's own)"
+_HEAD = "(the head)"
 _SHOWN_OF_NEW = ("state", "firmware", "images", "bmc.driver")  # what differs from node to node would keep rows apart
 _ADOPT = {"ask": "is left alone until `layercake node take` (adopt: ask)", "reset": "is ended, and started anew (adopt: reset)"}
 """What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
@@ -95,12 +99,49 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
 
 
 @command()
-def networks(app: App) -> Answer:
-    """List the networks of the inventory: how many of their addresses nodes have, and which DHCP relay was heard last."""
+@click.option("--guests", is_flag=True, help="The machines that are not in the inventory and have an address, instead.")
+def networks(app: App, guests: bool) -> Answer:
+    """List the networks of the inventory: how many addresses nodes and guests have, and which DHCP relay was heard last."""
+    if guests:
+        return _guests(app)
     found = app.head.get("/v1/networks")
-    rows = [[n["name"] or _OWN, n["subnet"], n["gateway"] or "-", str(n["nodes"]), f"{100 * n['use']:.0f} %", n["domain"] or "-",
+    rows = [[n["name"] or _OWN, n["subnet"], n["gateway"] or "-", str(n["nodes"]), f"{100 * n['use']:.0f} %",
+             _used(n), n["domain"] or "-",
              _says(n) or "-", _relay(n["relay"])] for n in found["networks"]]
     return Answer(found, lambda out: out.table(_NETWORKS, rows, empty="no networks; they stand under `networks` in the inventory"))
+
+
+def _guests(app: App) -> Answer:
+    found = app.head.get("/v1/networks/guests")
+    if found["guests"] is None:
+        return Answer(found, "which guests there are cannot be said: the module pxe does not answer; see `layercake status`",
+                      FAILED)
+    rows = [[g["mac"], g["name"] or "-", g["address"], g["network"], seconds(g["seconds"])] for g in found["guests"]]
+    return Answer(found, lambda out: out.table(_GUESTS, rows, empty="no guests; `guests` of a network has addresses for them"))
+
+
+def _used(network: Mapping[str, Any]) -> str:
+    """How many addresses guests have, of how many."""
+    addresses, used = network.get("guest_addresses"), network.get("guests_used")
+    return "-" if not addresses else f"{'?' if used is None else used} of {addresses}"
+
+
+@command()
+@click.argument("name", default="")
+def dns(app: App, name: str) -> Answer:
+    """List the names that the head's DNS has, or what NAME (or an IP address) leads to."""
+    found = app.head.get("/v1/dns", name=name)
+    if found["serves"] is None:
+        return Answer(found, "which names there are cannot be said: the module pxe does not answer; see `layercake status`", FAILED)
+    if not found["serves"]:
+        return Answer(found, "the head serves no DNS; `boot: {dns: {serve: true}}` in config.yaml has it do so")
+    records = found["records"] if name else sorted(found["records"], key=lambda r: (r["node"], r["bmc"], r["type"], r["name"]))
+    rows = [[r["name"], r["type"], r["data"], r["node"] or _HEAD] for r in records]
+    if not found["ours"]:
+        asked = f"asked of {', '.join(found['forward'])}" if found["forward"] else "refused: no servers are set to ask"
+        return Answer(found, f"{name} is in no zone of the head: it is {asked}")
+    none = f"there is no {name} in the head's zones"
+    return Answer(found, lambda out: out.table(_NAMES, rows, empty=none), OK if rows else FAILED)
 
 
 def _says(network: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`layercake node`: list, show, explain, clear, up, off, logs, exec."""
+"""`layercake node`: list, show, explain, clear, up, off, set, logs, exec."""
 
 from __future__ import annotations
 
@@ -106,6 +106,10 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         needs = f", it needs {' or '.join(card['absent'])}" if card["absent"] else ""
         yield "card", (f"{card['name']} {card['mac']} {card['driver']}" if card["driver"] else
                        f"{card['id']} at {card['slot']}: no driver{needs}")
+    for one in view.get("interfaces") or ():
+        yield "interface", _interface(one)
+    if view.get("clock"):
+        yield "clock", f"{view['clock']['off_ms']:+.1f} ms off {view['clock']['server']}"
     sets = view.get("boots") or {}
     if sets.get("runs"):
         own = sets["agent"] in (None, sets["runs"])
@@ -124,6 +128,14 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if active:
         left = "" if active["deadline_s"] is None else f", {seconds(active['deadline_s'])} left"
         yield "doing", f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}{left}"
+
+
+def _interface(one: Mapping[str, Any]) -> str:
+    """An interface as a line."""
+    legs = ", ".join(f"{leg['name']} {leg['state']}" for leg in one["legs"])
+    told = [one["name"], one["kind"], one["state"], one["mac"], f"mtu {one['mtu']}" if one["mtu"] else "", *one["addresses"],
+            f"({legs})" if legs else "", f"- {one['trouble']}" if one["trouble"] else ""]
+    return " ".join(filter(None, told))
 
 
 def _container_row(view: Mapping[str, Any]) -> list[object]:
@@ -181,6 +193,40 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     if not confirm_stop(app, nodes, "Stop", yes):
         return Answer(code=FAILED)
     return _done(app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}), "wanted off")
+
+
+@command(node, "set")
+@click.argument("name")
+@click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--unset", multiple=True, metavar="KEY", help="As if nobody said anything of KEY. May be given several times.")
+@click.option("--confirm-secrets", is_flag=True, help="Agree that its secrets go to another place than before.")
+def set_(app: App, name: str, values: tuple[str, ...], unset: tuple[str, ...], confirm_secrets: bool) -> Answer:
+    """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE, VALUE as in the inventory.
+
+    Keys in a mapping are written bmc.address. Write it into your inventory too: the next `apply` wants what stands there.
+    """
+    from layercake.cli.rolls import begun_line  # here, and below: other commands need none of it
+
+    wanted = dict(_value(word) for word in values)
+    if not wanted and not unset:
+        raise click.UsageError("say what to change: KEY=VALUE, or --unset KEY")
+    body = {"set": wanted, "unset": list(unset), "confirm_secrets": confirm_secrets, "by": who()}
+    answer = app.head.patch(f"/v1/nodes/{quoted(name)}", body)
+    done = f"{name} is changed; write it into the inventory too" if answer["changed"] else f"{name} has that already"
+    return Answer(answer, "\n".join([done, *map(begun_line, answer["rolls"])]))
+
+
+def _value(word: str) -> tuple[str, Any]:
+    from layercake.inventory.problems import Problems
+    from layercake.inventory.yaml_marks import parse, plain
+
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"cannot use {word}: KEY=VALUE is expected, VALUE as in the inventory")
+    problems = Problems(word)
+    found = parse(value, problems)
+    problems.raise_if_any()
+    return key, None if found is None else plain(found)
 
 
 @command(node)

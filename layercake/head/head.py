@@ -59,6 +59,7 @@ from layercake.inventory.schema import Node
 from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
+from layercake.moduleapi.network import facing
 
 log = logging.getLogger("layercake.head")
 FLUSH_S = 0.5
@@ -116,12 +117,17 @@ class Head:
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
         self.rolls.stopped = self.guard.stopped
-        images_url = f"http://{settings.address}:{image_settings(settings).http_port}/images/"
-        address = addresses(images_url, Tickets(self.images.directory))
-        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, address,
+        self._heads = settings.heads
+        address = addresses(self._serves, image_settings(settings).http_port, Tickets(self.images.directory))
+        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
                              self.authority, self.table, self.boots, self.vault)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _serves(self, node: str) -> str:
+        """The head's address that a node uses, as it stands before a port, by the node's id."""
+        record = self.store.find(node)
+        return facing(self._heads, None if record is None else self.networks.told(record.node)).host
 
     # -- life
 

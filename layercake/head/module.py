@@ -10,7 +10,6 @@ from layercake.head.inventory import Wishes
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.module import Goals, Module, Part
-from minos.events import EVENTS as AGENT_EVENTS
 
 RUN = Variable("run", (UNKNOWN, "INIT", "SYNC", "ERROR"), "whether the node's agent is joined and speaks")
 VARIABLES = (RUN,)
@@ -33,5 +32,5 @@ MUTATIONS: tuple[Mutation, ...] = (attach, await_return)
 MODULE = Module(
     name="head", doc="The bond with the nodes: they join, speak, and fall silent.", part=Part(Wishes),
     variables=VARIABLES, mutations=MUTATIONS,
-    goals=Goals(up={"run": "SYNC"}), events=(*EVENTS, *AGENT_EVENTS),
+    goals=Goals(up={"run": "SYNC"}), events=EVENTS,
 )

@@ -17,6 +17,7 @@ BUILT_IN = (
     "pxe.module",
     "layercake.head.module",
     "imageapi.module",
+    "minos.module",
     "layercake.head.rolls.module",
 )
 

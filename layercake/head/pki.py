@@ -89,13 +89,13 @@ def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     return made, key
 
 
-def create(directory: Path, address: str) -> None:
-    """Writes an authority, and the server's certificate for `address` and this host."""
+def create(directory: Path, *addresses: str) -> None:
+    """Writes an authority, and the server's certificate for these addresses and this host."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     made, key = _authority()
     write_atomic(directory / "ca.key", _key_bytes(key))
     write_atomic(directory / "ca.pem", _pem([made]), mode=0o644)
-    Authority(directory).renew(address)
+    Authority(directory).renew(*addresses)
 
 
 class Authority:
@@ -168,15 +168,16 @@ class Authority:
         cert, key = _signed(self._newest, subject, [x509.DNSName(name)])
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
 
-    def renew(self, address: str) -> bool:
-        """Makes the server's certificate anew if it is old, is not there, or is for another address or of another authority.
+    def renew(self, *addresses: str) -> bool:
+        """Makes the server's certificate anew if it is old, is not there, or is for other addresses or of another authority.
         Whether it did. Raises OperationFailed without an authority."""
         acting = self._read("ca")
         if acting is None:
             raise OperationFailed(f"cannot make the head's certificate: there is no authority in {self._directory}",
                                   hint="run `layercake init`")
-        names = [x509.IPAddress(ipaddress.ip_address(address)), x509.DNSName(socket.gethostname() or "head")]
-        if self._fresh(acting[0], names):
+        own = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        names = [*own, x509.DNSName(socket.gethostname() or "head")]
+        if self._fresh(acting[0], own):
             return False
         cert, key = _signed(acting, HEAD_NAME, names)
         write_atomic(self._directory / "server.key", _key_bytes(key))
@@ -184,7 +185,7 @@ class Authority:
         self.changed()
         return True
 
-    def _fresh(self, authority: x509.Certificate, names: list[x509.GeneralName]) -> bool:
+    def _fresh(self, authority: x509.Certificate, names: list[x509.IPAddress]) -> bool:
         try:
             found = self._read("server")
         except OperationFailed:
@@ -194,7 +195,7 @@ class Authority:
         age, now = found[0].not_valid_before_utc + _SLACK, _now()
         whole = found[0].not_valid_after_utc - found[0].not_valid_before_utc <= datetime.timedelta(days=DAYS)
         known = found[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return whole and age - _SLACK <= now < age + datetime.timedelta(days=RENEW_DAYS) and names[0] in list(known)
+        return whole and age - _SLACK <= now < age + datetime.timedelta(days=RENEW_DAYS) and set(names) <= set(known)
 
     def ages(self) -> list[Age]:
         """How long the head's certificates are still good, the soonest first."""
@@ -221,7 +222,7 @@ class Authority:
         self._loaded = None
         self.changed()
 
-    def finish(self, address: str) -> None:
+    def finish(self, *addresses: str) -> None:
         """The next authority is the only one from now on. Raises InputError."""
         if not self.changing:
             raise InputError("cannot finish: the authority is not being replaced", hint="see `layercake authority`")
@@ -229,7 +230,7 @@ class Authority:
         write_atomic(self._directory / "ca.key", key, durable=True)
         write_atomic(self._directory / "ca.pem", (self._directory / "next.pem").read_bytes(), mode=0o644, durable=True)
         self._loaded = None
-        self.renew(address)
+        self.renew(*addresses)
         (self._directory / "next.pem").unlink()
         (self._directory / "next.key").unlink()
 

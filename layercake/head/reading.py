@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from layercake.inventory.diff import diff
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
-from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Module, Part
 from layercake.moduleapi.network import Network
@@ -29,27 +27,27 @@ _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
 
 class Question(msgspec.Struct, frozen=True):
     """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
-    ("package.module:NAME"), the nodes that are known (Node.to_record), and the architectures and profiles that there are boot sets
-    for, {profile: its architecture}, the site's default as ""; None: they are not looked at. `head` is the head's address and the
-    length of its prefix (inventory.load)."""
+    ("package.module:NAME"), the marks of the nodes that are known (Node.mark), and the architectures and profiles that there are
+    boot sets for, {profile: its architecture}, the site's default as ""; None: they are not looked at. `heads` are the head's
+    addresses with the length of their prefixes (inventory.load)."""
 
     text: str
     file: str
     images: list[str]
     modules: dict[str, str]
-    known: list[dict[str, Any]] = []
+    marks: dict[str, bytes] = {}
     arches: list[str] | None = None
     profiles: dict[str, str] | None = None
-    head: str = ""
+    heads: list[str] = []
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The nodes, and what is to be said; or mistakes, or another error. `changes` is from the known nodes on."""
+    """The nodes that are new or have another mark than in the question, the names of those that are there no more, and what is to
+    be said; or mistakes, or another error."""
 
     nodes: list[dict[str, Any]] = []
-    groups: dict[str, list[str]] = {}
+    removed: list[str] = []
     warnings: list[dict[str, Any]] = []
-    changes: list[dict[str, Any]] = []
     networks: dict[str, Network] = {}
     mistakes: list[dict[str, Any]] = []
     error: str = ""
@@ -77,14 +75,14 @@ def answer(question: Question) -> Answer:
     parts = parts_of(question.modules)
     try:
         found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches,
-                     known_profiles=question.profiles, head=question.head)
+                     known_profiles=question.profiles, heads=question.heads)
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
-    known = {record["name"]: Node.from_record(record, parts) for record in question.known}
-    return Answer([node.to_record() for node in found.nodes.values()], {k: list(v) for k, v in found.groups.items()},
-                  [w.to_record() for w in found.warnings[:MISTAKES]], [c.to_record() for c in diff(known, found.nodes)],
+    marks = question.marks
+    return Answer([node.to_record() for name, node in found.nodes.items() if marks.get(name) != node.mark],
+                  [name for name in marks if name not in found.nodes], [w.to_record() for w in found.warnings[:MISTAKES]],
                   dict(found.networks))
 
 
@@ -102,14 +100,13 @@ def problems_of(records: Iterable[dict[str, Any]]) -> list[Problem]:
     return [msgspec.convert(record, Problem) for record in records]
 
 
-def inventory_of(file: str, found: Answer, nodes: dict[str, Node]) -> Inventory:
-    """The inventory of an answer, whose nodes are made already. Raises InventoryErrors and InputError."""
+def said(file: str, found: Answer) -> tuple[Problem, ...]:
+    """The warnings of an answer. Raises InventoryErrors and InputError for one that is no inventory."""
     if found.mistakes:
         raise InventoryErrors(file, problems_of(found.mistakes))
     if found.error:
         raise InputError(found.error, hint=found.hint)
-    return Inventory(file, nodes, {k: tuple(v) for k, v in found.groups.items()}, found.networks,
-                     tuple(problems_of(found.warnings)))
+    return tuple(problems_of(found.warnings))
 
 
 def main() -> None:

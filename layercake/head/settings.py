@@ -24,6 +24,7 @@ from layercake.inventory.yaml_marks import Table
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Module, Site
+from layercake.moduleapi.network import HeadAddress, fits
 
 FILE_NAME = "config.yaml"
 USUAL, ETC = Path("/var/lib/layercake"), Path("/etc/layercake")
@@ -85,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dns: Annotated[list[str], Check(ipv4_list), Meta(description="The nodes' DNS servers.")] = []
     api_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")] = 8443
     api_listen: Annotated[str | None, Meta(description="The address that the API listens on; `address` if not given.")] = None
+    more_networks: Annotated[dict[str, HeadAddress], Meta(
+        description="More networks of nodes that the head is in, by a name for people.")] = {}
     socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
     socket_group: Annotated[str, Meta(description="A group of this machine whose members may use it too; empty for none.")] = ""
     socket_role: Annotated[Literal["viewer", "operator"], Meta(description="The role that they have.")] = "viewer"
@@ -111,14 +114,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return str(ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False))
 
     @property
-    def beside_nodes(self) -> str:
-        """The head's address and the length of its prefix, "" for a head on loopback, which is in no network of nodes."""
-        return "" if ipaddress.IPv4Address(self.address).is_loopback else f"{self.address}/{self.prefix}"
+    def heads(self) -> list[HeadAddress]:
+        """All the networks that the head is in, the first one first."""
+        return [HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix), *self.more_networks.values()]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The head's addresses, the first one first."""
+        return [own.address for own in self.heads]
+
+    @property
+    def beside_nodes(self) -> list[str]:
+        """The head's addresses with the length of their prefixes; none for a head on loopback, which is in no network of nodes."""
+        return [] if ipaddress.IPv4Address(self.address).is_loopback else [str(own) for own in self.heads]
 
     def site(self, data_dir: Path) -> Site:
         """What every module's process is told of the head."""
         return Site(interface=self.interface, address=self.address, prefix=self.prefix, gateway=self.gateway, dns=self.dns,
-                    head_url=self.head_url, sync_address=f"{self.address}:{self.sync.port}", data_dir=str(data_dir))
+                    head_url=self.head_url, sync_address=f"{self.address}:{self.sync.port}", data_dir=str(data_dir),
+                    more=list(self.more_networks.values()))
 
     def secrets_in(self, data_dir: Path) -> Path:
         """The directory that secrets are read from, and nothing else is."""
@@ -157,6 +171,8 @@ def load(data_dir: Path) -> Settings:
     if own is not None and not own.sync.hello_s < own.sync.dead_s:
         mark = root.entries["sync"].value.mark if "sync" in root.entries else root.mark
         problems.add(mark, "sync.dead_s must be above sync.hello_s", "three times hello_s is usual")
+    if own is not None:
+        _apart(root, own, problems)
     if own is not None and own.secrets and (not Path(own.secrets).is_absolute() or data_dir.resolve().is_relative_to(own.secrets)):
         problems.add(root.entries["secrets"].value.mark, "secrets must be the absolute path of a directory of its own",
                      "the data directory holds the head's own keys")
@@ -166,7 +182,20 @@ def load(data_dir: Path) -> Settings:
     return msgspec.structs.replace(own, sections=sections)
 
 
-_NEWER = ("socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers")
+def _apart(root: Table, settings: Settings, problems: Problems) -> None:
+    """The networks that the head is in do not overlap."""
+    entries = root.entries["more_networks"].value if "more_networks" in root.entries else None
+    for number, (name, more) in enumerate(settings.more_networks.items(), 1):
+        mark = entries.entries[name].key_mark if isinstance(entries, Table) else root.mark
+        if (more.prefix > 32 and ":" not in more.address) or not fits(more.network):
+            problems.add(mark, f"more_networks.{name}: {more} is no network of nodes", "8 to 30 bits with IPv4, 64 with IPv6")
+            return
+        for other in settings.heads[:number]:
+            if other.network.version == more.network.version and other.network.overlaps(more.network):
+                problems.add(mark, f"more_networks.{name}: {more.network} overlaps with {other.network}, where the head is too")
+
+
+_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 

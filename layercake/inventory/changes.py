@@ -57,7 +57,7 @@ def show_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(v) for v in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {v}" for k, v in value.items())
+        return ", ".join(f"{k} {show_value(v)}" for k, v in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable
 
 from layercake.base.text import nearest, show
-from layercake.moduleapi.fields import LABEL, Mistake, text
+from layercake.moduleapi.fields import LABEL, Mistake, mac, text
 
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 # As the image store has it; the inventory may not import the store.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 _GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
@@ -40,24 +39,6 @@ def network_name(name: str) -> str:
     if not _NETWORK.fullmatch(name):
         raise Mistake(f"{show(name)} is not a network's name", "lower-case letters, digits, . _ and -, at most 32")
     return name
-
-
-def mac(word: str) -> str:
-    """An Ethernet address, brought to lower case with colons. Multicast and all-zero ones are refused."""
-    address = word.lower().replace("-", ":")
-    if not _MAC.fullmatch(address):
-        raise Mistake(f"{show(word)} is not a MAC address", "write six pairs of hex digits: 52:54:00:12:34:56")
-    if int(address[:2], 16) & 1 or address == "00:00:00:00:00:00":
-        raise Mistake(f"{show(word)} is not the address of one card", "multicast and all-zero addresses cannot be a node's")
-    return address
-
-
-def mac_after(word: str, steps: int) -> str:
-    """The MAC address `steps` further on."""
-    number = int(mac(word).replace(":", ""), 16) + steps
-    if number >= 1 << 48:
-        raise Mistake(f"counting up from {show(word)} leaves the MAC addresses")
-    return mac(":".join(f"{number:012x}"[i : i + 2] for i in range(0, 12, 2)))
 
 
 def macs(value: object) -> tuple[str, ...]:

@@ -7,13 +7,13 @@
       n0: {groups: [ipmi], mac: "52:54:00:00:00:01", ip: 10.99.0.50, bmc: {address: 10.98.1.10}}
       c[00-15]: {mac: "52:54:00:00:01:00+", ip: 10.99.1.0+, groups: [ipmi], bmc: {address: 10.98.2.0+}}
 
-A mapping of a module (bmc) is merged key by key; every other value replaces the one before. All mistakes are reported at once.
-"""
+A mapping of a module (bmc) is merged key by key, and so is each entry of one with names (interfaces); every other value replaces
+the one before. All mistakes are reported at once. """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +28,26 @@ from layercake.inventory.sections import Field, Reader, Section, networks
 from layercake.inventory.source import read
 from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse
 from layercake.moduleapi.fields import Mistake
-from layercake.moduleapi.module import NodePart, Part
+from layercake.moduleapi.guests import parsed, within
+from layercake.moduleapi.module import NAME, NodePart, Part
 from layercake.moduleapi.network import Subnets, is_host
 
 TOP = ("defaults", "groups", "networks", "nodes")
+MAC, IP = "MAC address", "IP address"
+OWN_AGAIN = (MAC, IP)
+"""What a node may say of itself twice: its card and its address, once to boot by, and once among its interfaces."""
 
 
 def load(
     source: str | Path, file: str = "", known_images: Collection[str] | None = None, *, parts: Mapping[str, Part],
-    known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None, head: str = "",
+    known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None, heads: Sequence[str] = (),
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages, `parts` are the modules' parts.
 
     With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a node of another architecture;
-    with `known_profiles`, so is one of another boot profile; with `head`, the head's address and the length of its prefix, so is
-    a node that is neither there nor in one of the networks. Raises InventoryErrors (an InputError) with every mistake found, and
-    InputError when the file cannot be read. No secret is read here.
+    with `known_profiles`, so is one of another boot profile; with `heads`, the head's addresses with the length of their
+    prefixes, so is a node that is neither in the network of the first nor in one of the inventory's. Raises InventoryErrors (an
+    InputError) with every mistake found, and InputError when the file cannot be read. No secret is read here.
     """
     if isinstance(source, Path):
         file = file or str(source)
@@ -51,7 +55,7 @@ def load(
     problems = Problems(file or "inventory")
     root = parse(source, problems)
     if isinstance(root, Table):
-        inventory = _Loader(problems, root, known_images, parts, known_arches, known_profiles, head).inventory()
+        inventory = _Loader(problems, root, known_images, parts, known_arches, known_profiles, heads).inventory()
         problems.raise_if_any()
         return inventory
     if root is not None and not (isinstance(root, Scalar) and root.value is None):
@@ -64,8 +68,8 @@ class _Loader:
     """One reading of one inventory."""
 
     def __init__(self, problems: Problems, root: Table, known_images: Collection[str] | None, parts: Mapping[str, Part],
-                 known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None, head: str = "",
-                 ) -> None:
+                 known_arches: Collection[str] | None = None, known_profiles: Mapping[str, str] | None = None,
+                 heads: Sequence[str] = ()) -> None:
         self._problems, self._arches, self._profiles = problems, known_arches, known_profiles
         self._root = root
         self._nodes: dict[str, Node] = {}
@@ -76,9 +80,10 @@ class _Loader:
         self._fields = {module: msgspec.structs.fields(part.struct) for module, part in parts.items()}  # slow: once, not for a node
         self._keys = Keys.of(parts)
         self._reader = Reader(problems, self._keys, groups, known_images)
-        self._own = ipaddress.IPv4Interface(head).network if head else None
-        self._networks = networks(self._table("networks"), problems, head)
+        self._own = ipaddress.ip_interface(heads[0]).network if heads else None
+        self._networks = networks(self._table("networks"), problems, heads)
         self._subnets = Subnets({name: network.subnet for name, network in self._networks.items()})
+        self._guests = {name: parsed(network.guests) for name, network in self._networks.items() if network.guests}
         self._outside: set[Mark] = set()
         self._defaults = Section(root.mark)
         self._groups: dict[str, Section] = {}
@@ -133,6 +138,7 @@ class _Loader:
         section = self._reader.node(entry.key_mark, entry.value, names, is_range)
         for index, name in enumerate(names):
             if self._unique("node", name, name, entry.key_mark):
+                self._unique(NAME, name, name, entry.key_mark)
                 self._node(name, key if is_range else name, section, index)
 
     def _node(self, name: str, label: str, section: Section, index: int) -> None:
@@ -144,8 +150,8 @@ class _Loader:
         above = [self._defaults, *(self._groups[group] for group in group_names)]
         for layer, values in [*((layer, layer.shared) for layer in above), (section, own)]:
             broken |= layer.broken
-            for key in self._keys.nested.keys() & values.keys():  # `bmc: null`: this node has none
-                merged = {k: v for k, v in merged.items() if not k.startswith(f"{key}.")}
+            for prefix in self._none(values):
+                merged = {k: v for k, v in merged.items() if not k.startswith(prefix)}
             merged.update(values)
         for key in ("mac", "ip"):
             if key not in merged and key not in broken:
@@ -156,7 +162,7 @@ class _Loader:
             if key in merged:
                 values_ = merged[key].value if key == "mac" else (merged[key].value,)
                 for value in values_:
-                    self._unique("MAC address" if key == "mac" else "IP address", value, name, merged[key].mark)
+                    self._unique(MAC if key == "mac" else IP, value, name, merged[key].mark)
         arch, firmware = _value(merged, "arch", "x86_64"), _value(merged, "firmware", "bios")
         if arch == "aarch64" and firmware == "bios" and not broken & {"arch", "firmware"}:
             place = merged.get("firmware") or merged["arch"]
@@ -176,6 +182,11 @@ class _Loader:
                 profile=profile, network=network,
                 domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
+
+    def _none(self, values: Mapping[str, Field]) -> list[str]:
+        """What keys begin with of which a layer says that there are none: `bmc: null`, `interfaces: {eth1: null}`."""
+        keys = (self._keys.nested.keys() | self._keys.named.keys()) & values.keys()
+        return [*(f"{key}." for key in keys), *(key for key, found in values.items() if key[-1:] == "." and not found.value)]
 
     def _check_profile(self, label: str, profile: str, arch: str, where: Field | None, mark: Mark) -> None:
         """The boot sets of a node's profile must be there, and for its architecture."""
@@ -206,7 +217,15 @@ class _Loader:
         if wrong and ip.mark not in self._outside:
             self._outside.add(ip.mark)
             self._problems.add(ip.mark, f"node {name}: {wrong}", "declare its network under networks, or correct the address")
+        self._not_of_guests(ip.value, found, name, ip.mark)
         return found
+
+    def _not_of_guests(self, ip: str, network: str, node: str, mark: Mark) -> None:
+        """An address that guests may get is nobody else's. A range that has some of them is one mistake."""
+        if network in self._guests and within(ip, self._guests[network]) and mark not in self._outside:
+            self._outside.add(mark)
+            self._problems.add(mark, f"node {node}: {ip} is for guests of network {network}",
+                               "correct the address, or the ranges of `guests`")
 
     def _misplaced(self, ip: str, found: str) -> str:
         """Why nobody can have an address, "" if somebody can. Networks with mistakes in them are not held against a node."""
@@ -226,6 +245,8 @@ class _Loader:
     ) -> NodePart | None:
         """A module's part of a node, None if it has none or a mistake was found in it."""
         part, known = self._parts[module], self._fields[module]
+        if part.struct.ENTRY is not None:
+            return self._entries(part, name, label, mark, merged, broken)
         prefix = f"{part.key}." if part.key else ""
         rules = self._keys.nested[part.key] if part.key else self._keys.own
         given = {f.name: merged[prefix + f.name] for f in known if prefix + f.name in merged}
@@ -238,16 +259,39 @@ class _Loader:
                 self._problems.add(mark, what, rules[key].missing)
         if required:
             return None
-        try:
-            made = part.struct(**part.complete({key: field.value for key, field in given.items()}))
-        except Mistake as mistake:
-            place = given[mistake.field].mark if mistake.field in given else mark
-            self._problems.add(place, f"node {label}: {mistake.message}", mistake.hint)
+        return self._made(part, {key: field.value for key, field in given.items()}, given, name, label, mark)
+
+    def _entries(
+        self, part: Part, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],
+    ) -> NodePart | None:
+        """A part whose keys are names that the site gives. It is not looked at as a whole while a value in it is a mistake."""
+        prefix = f"{part.key}."
+        given = {key.removeprefix(prefix): field for key, field in merged.items() if key.startswith(prefix)}
+        entries: dict[str, dict[str, Any]] = {key[:-1]: {} for key, field in given.items() if key[-1:] == "." and field.value}
+        if not entries or any(key.startswith(prefix) for key in broken):
             return None
-        alone = part.unique(made)
-        if alone is not None:
-            place = given[alone.field].mark if alone.field in given else mark
-            self._unique(alone.what, alone.value, name, place, alone.shown)
+        for key, field in given.items():
+            entry, _, what = key.rpartition(".")
+            if what:
+                entries[entry][what] = field.value
+        return self._made(part, entries, given, name, label, mark)
+
+    def _made(self, part: Part, values: dict[str, Any], given: Mapping[str, Field], name: str, label: str, mark: Mark,
+              ) -> NodePart | None:
+        """A part out of its values, None if they do not go together. `given` has the places of them."""
+        def place(of: str) -> Mark:
+            found = given.get(of) or given.get(f"{of.rpartition('.')[0]}.")
+            return found.mark if found is not None else mark
+
+        try:
+            made = part.struct(**part.complete(values))
+        except Mistake as mistake:
+            self._problems.add(place(mistake.field), f"node {label}: {mistake.message}", mistake.hint)
+            return None
+        for alone in part.unique(made):
+            self._unique(alone.what, alone.value, name, place(alone.field), alone.shown)
+            if alone.ip:
+                self._not_of_guests(alone.ip, self._subnets.of(alone.ip), label, place(alone.field))
         return made
 
     def _unique(self, what: str, value: object, node: str, mark: Mark, shown: str = "") -> bool:
@@ -255,6 +299,8 @@ class _Loader:
         first = self._seen.get((what, value))
         if first is None:
             self._seen[(what, value)] = (node, mark)
+            return True
+        if first[0] == node and what in OWN_AGAIN:
             return True
         if what == "node":
             self._problems.add(mark, f"node {node} is declared twice", f"the first one is in line {first[1].line}")

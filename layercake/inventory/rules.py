@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.inventory import fields, schema
-from layercake.moduleapi.fields import Check, Mistake, ipv4, ipv4_after, one_of, text
+from layercake.moduleapi.fields import Check, Mistake, host_ip, ip_after, mac_after, one_of, text
 from layercake.moduleapi.module import Part
 
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
@@ -27,6 +27,7 @@ class Rule:
     each: bool = False
     missing: str = ""
     required: bool = False
+    several: bool = False
 
 
 def _profile(value: Any) -> str:
@@ -42,8 +43,8 @@ NODE: dict[str, Rule] = {
     "state": Rule(one_of(*schema.STATES)),
     "profile": Rule(_profile),
     "network": Rule(lambda value: fields.network_name(text(value))),
-    "mac": Rule(fields.macs, lambda word, steps: (fields.mac_after(word, steps),), own=True),
-    "ip": Rule(lambda value: ipv4(text(value)), ipv4_after, own=True),
+    "mac": Rule(fields.macs, lambda word, steps: (mac_after(word, steps),), own=True),
+    "ip": Rule(lambda value: host_ip(text(value)), ip_after, own=True),
 }
 """The keys of every node whose values are read by themselves; images and groups are lists."""
 
@@ -61,7 +62,7 @@ def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
 def _rule(hint: Any, required: bool) -> Rule:
     for found in getattr(hint, "__metadata__", ()):
         if isinstance(found, Check):
-            return Rule(found.one, found.after, found.own, found.each, found.missing, required)
+            return Rule(found.one, found.after, found.own, found.each, found.missing, required, found.several)
     return Rule(lambda value: converted(value, hint), required=required)
 
 
@@ -77,18 +78,22 @@ def converted(value: Any, hint: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """All keys of an inventory: those that stand among a node's own, and those in a mapping ("bmc": {"address": ...})."""
+    """All keys of an inventory: those that stand among a node's own, and those in a mapping ("bmc": {"address": ...}). `named` are
+    the mappings whose keys are names that the site gives, with the keys of each entry ("interfaces": {"mtu": ...})."""
 
     own: Mapping[str, Rule]
     nested: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+    named: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Mapping[str, Part]) -> Keys:
         """The keys of every node and of these parts, by module."""
-        own, nested = dict(NODE), {}
+        own, nested, named = dict(NODE), {}, {}
         for part in parts.values():
-            if part.key:
+            if part.struct.ENTRY is not None:
+                named[part.key] = rules_of(part.struct.ENTRY)
+            elif part.key:
                 nested[part.key] = rules_of(part.struct)
             else:
                 own |= rules_of(part.struct)
-        return cls(own, nested)
+        return cls(own, nested, named)

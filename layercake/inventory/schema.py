@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from collections.abc import Mapping
@@ -32,10 +33,11 @@ def node_id(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is IPv4; `state` is what is wanted: up
-    or off; `images` in the order they start; `profile` is the boot profile that its boot set is built by, "" for the site's default
-    set; `network` is the name of the network that its address is in, "" if the inventory has none there. `domains` are those of its
-    groups whose nodes are lost together. `parts` are what the modules know of it besides, by the modules' names."""
+    """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is of IPv4 or IPv6; `state` is what is
+    wanted: up or off; `images` in the order they start; `profile` is the boot profile that its boot set is built by, "" for the
+    site's default set; `network` is the name of the network that its address is in, "" if the inventory has none there.
+    `domains` are those of its groups whose nodes are lost together. `parts` are what the modules know of it besides, by the
+    modules' names."""
 
     id: str
     name: str
@@ -61,8 +63,14 @@ class Node:
         for part in self.parts.values():
             secrets = {k: v.to_record() for k, v in msgspec.structs.asdict(part).items() if isinstance(v, SecretRef)}
             data = msgspec.to_builtins(part) | secrets
+            data = data if part.ENTRY is None else data["entries"]
             record |= {part.KEY: data} if part.KEY else data
         return record
+
+    @property
+    def mark(self) -> bytes:
+        """A digest of the record: entries with the same mark are the same."""
+        return hashlib.blake2b(msgspec.msgpack.encode(self.to_record()), digest_size=12).digest()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], parts: Mapping[str, Part]) -> Node:
@@ -86,6 +94,8 @@ def _part(part: Part, record: Mapping[str, Any]) -> NodePart | None:
     data = record.get(part.key) if part.key else record
     if not isinstance(data, Mapping):
         return None
+    if part.struct.ENTRY is not None:
+        return msgspec.convert({"entries": data}, part.struct)
     known = part.struct.__struct_fields__
     return msgspec.convert({k: v for k, v in data.items() if k in known}, part.struct)
 

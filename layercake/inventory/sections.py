@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import GROUP, Keys, Rule
 from layercake.inventory.yaml_marks import Entry, Listing, Marked, Scalar, Table, describe, plain
 from layercake.moduleapi.fields import Mistake, text
+from layercake.moduleapi.guests import MOST_OF_ALL, count, parsed, within
 from layercake.moduleapi.network import Network, Subnets, mistakes
 
 LISTS = ("images", "groups")
@@ -35,7 +36,8 @@ class Field:
 class Section:
     """`shared` holds for each node of the section; `each` has one value per node, in the order of its names.
     `broken` are the keys whose value was a mistake: they are not missed a second time. Keys in a mapping are "bmc.port"; "bmc"
-    alone says that there is none."""
+    alone says that there is none. Keys of a named entry are "interfaces.NAME.mtu", and "interfaces.NAME." says whether there is
+    one; a name may have dots."""
 
     mark: Mark
     shared: dict[str, Field] = field(default_factory=dict)
@@ -43,9 +45,9 @@ class Section:
     broken: set[str] = field(default_factory=set)
 
 
-def networks(entries: Mapping[str, Entry], problems: Problems, head: str) -> dict[str, Network]:
-    """The section `networks`. `head` is the head's address there with the length of its prefix, "" if it has none with nodes. What
-    is wrong with a network goes to `problems`, and it is left out."""
+def networks(entries: Mapping[str, Entry], problems: Problems, heads: Sequence[str]) -> dict[str, Network]:
+    """The section `networks`. `heads` are the head's addresses with the length of their prefixes, the first
+    one first; none if it has none with nodes. What is wrong with a network goes to `problems`, and it is left out."""
     if len(entries) > MAX_NETWORKS:
         last = list(entries.values())[MAX_NETWORKS]
         problems.add(last.key_mark, f"more than {MAX_NETWORKS} networks")
@@ -55,9 +57,10 @@ def networks(entries: Mapping[str, Entry], problems: Problems, head: str) -> dic
         later, sooner = sorted((first, second), key=lambda name: entries[name].key_mark, reverse=True)
         problems.add(entries[later].key_mark, f"network {later}: its subnet {found[later].subnet} overlaps with network {sooner}",
                      f"that one has {found[sooner].subnet}, line {entries[sooner].key_mark.line}")
+    _for_guests(found, entries, problems, heads)
     for name, network in found.items():
-        if head:
-            _beside_head(name, network, entries[name], problems, ipaddress.IPv4Interface(head))
+        if heads:
+            _beside_head(name, network, entries[name], problems, [ipaddress.ip_interface(own) for own in heads])
     return found
 
 
@@ -67,21 +70,54 @@ def _network(name: str, entry: Entry, problems: Problems) -> Network | None:
     except Mistake as mistake:
         problems.add(entry.key_mark, mistake.message, mistake.hint)
     made = structs.read(entry.value, Network, problems, f"networks.{name}")
-    keys = entry.value.entries if isinstance(entry.value, Table) else {}
     for wrong in mistakes(made) if made is not None else ():
-        place = keys[wrong.field].value.mark if wrong.field in keys else entry.key_mark
-        problems.add(place, f"network {name}: {wrong.message}", wrong.hint)
+        problems.add(_place(entry, wrong.field), f"network {name}: {wrong.message}", wrong.hint)
     return made
 
 
-def _beside_head(name: str, network: Network, entry: Entry, problems: Problems, head: ipaddress.IPv4Interface) -> None:
-    """The head's own network may be named, as it is; nodes of any other one need a way to the head."""
-    own, subnet = head.network, ipaddress.IPv4Network(network.subnet)
-    if subnet != own and subnet.overlaps(own):
-        problems.add(entry.key_mark, f"network {name}: its subnet {subnet} overlaps with {own}, where the head is",
-                     f"write {own} for the head's own network, or correct `prefix` in config.yaml")
-    elif not network.reaches(str(head.ip)):
-        problems.add(entry.key_mark, f"network {name}: its nodes have no way to the head, {head.ip}",
+def _for_guests(found: Mapping[str, Network], entries: Mapping[str, Entry], problems: Problems, heads: Sequence[str]) -> None:
+    """None of the head's addresses is for guests, and there are not too many that are."""
+    if (many := sum(count(network.guests) for network in found.values())) > MOST_OF_ALL:
+        first = next(name for name, network in found.items() if network.guests)
+        problems.add(_place(entries[first], "guests"),
+                     f"{many} addresses are for guests in all networks, at most {MOST_OF_ALL} fit")
+    for name, network in found.items():
+        for own in (own.partition("/")[0] for own in heads):
+            if within(own, parsed(network.guests)):
+                problems.add(_place(entries[name], "guests"), f"network {name}: the head's address {own} is among those for guests",
+                             "leave it out of the ranges")
+
+
+def _place(entry: Entry, key: str) -> Mark:
+    """Where a key of a network stands."""
+    keys = entry.value.entries if isinstance(entry.value, Table) else {}
+    return keys[key].value.mark if key in keys else entry.key_mark
+
+
+def _beside_head(name: str, network: Network, entry: Entry, problems: Problems,
+                 heads: Sequence[ipaddress.IPv4Interface | ipaddress.IPv6Interface]) -> None:
+    """Networks that the head is in may be named, as they are; nodes of any other one need a way to the head."""
+    subnet, addresses = ipaddress.ip_network(network.subnet), [str(own.ip) for own in heads]
+    if network.head is not None and network.head not in addresses:
+        problems.add(entry.key_mark, f"network {name}: {network.head} is no address of the head",
+                     f"it has {', '.join(addresses)}, by config.yaml (address, more_networks)")
+        return
+    for own in heads:
+        if subnet == own.network:
+            if network.head not in (None, str(own.ip)):
+                problems.add(entry.key_mark, f"network {name}: the head is in it itself, with {own.ip}", "take its `head` out")
+            return
+        if subnet.version == own.version and subnet.overlaps(own.network):
+            problems.add(entry.key_mark, f"network {name}: its subnet {subnet} overlaps with {own.network}, where the head is",
+                         f"write {own.network} for the head's own network, or correct its `prefix` in config.yaml")
+            return
+    if subnet.version == 6:
+        problems.add(entry.key_mark, f"network {name}: the head has no address in it",
+                     "nodes boot by IPv6 where the head is in their network itself: see more_networks in config.yaml")
+        return
+    used = network.head or addresses[0]
+    if not network.reaches(used):
+        problems.add(entry.key_mark, f"network {name}: its nodes have no way to the head, {used}",
                      "give it a gateway, or a route to the head's network")
 
 
@@ -98,13 +134,15 @@ class Reader:
         """The section `defaults` or a group: nothing in it belongs to one node alone."""
         section = Section(mark)
         own = {**self._keys.own, **(GROUP if group else {})}
-        valid = {key for key, rule in own.items() if not rule.own} | {"images", *self._keys.nested}
+        valid = {key for key, rule in own.items() if not rule.own} | {"images", *self._keys.nested, *self._keys.named}
         misplaced = {key for key, rule in own.items() if rule.own} | {"groups"}
         for key, mark_, inner in self._entries(value, what, valid, misplaced):
             if key in self._keys.nested:
                 rules = self._keys.nested[key]
                 some = {k: r for k, r in rules.items() if not r.own}
                 self._mapping(section, key, mark_, inner, f"{what}: {key}", some, {k for k, r in rules.items() if r.own})
+            elif key in self._keys.named:
+                self._named(section, key, mark_, inner, f"{what}: {key}", shared=True)
             elif group and key in GROUP:
                 self._check(section, key, GROUP[key].one, inner)
             else:
@@ -115,11 +153,14 @@ class Reader:
         """A node, or a node range with one value per node where they must differ."""
         section = Section(mark)
         what = names[0] if not is_range else f"{names[0]}..{names[-1]}"
-        for key, mark_, inner in self._entries(value, what, {*self._keys.own, *LISTS, *self._keys.nested}, set()):
+        valid = {*self._keys.own, *LISTS, *self._keys.nested, *self._keys.named}
+        for key, mark_, inner in self._entries(value, what, valid, set()):
             if key == "groups":
                 self._list(section, key, inner, self._group, "expected a list of groups", "write [name]")
             elif key in self._keys.nested:
                 self._mapping(section, key, mark_, inner, f"{what}: {key}", self._keys.nested[key], set(), (len(names), is_range))
+            elif key in self._keys.named:
+                self._named(section, key, mark_, inner, f"{what}: {key}", nodes=(len(names), is_range))
             elif key in self._keys.own and self._keys.own[key].own:
                 self._each(section, key, self._keys.own[key], inner, len(names), is_range)
             else:
@@ -167,6 +208,26 @@ class Reader:
         if not isinstance(value, Table):
             section.broken |= {f"{key}.{name}" for name, rule in rules.items() if rule.required}
 
+    def _named(self, section: Section, key: str, mark: Mark, value: Marked, what: str, *, shared: bool = False,
+               nodes: tuple[int, bool] = (1, False)) -> None:
+        """A mapping whose keys are names that the site gives. null for a name: there is no such entry here."""
+        if isinstance(value, Scalar) and value.value in (None, NONE):
+            section.shared[key] = Field(None, mark)
+            return
+        rules = self._keys.named[key]
+        misplaced = {name for name, rule in rules.items() if rule.own} if shared else set()
+        some = {name: rule for name, rule in rules.items() if name not in misplaced}
+        if not isinstance(value, Table):
+            self._problems.add(value.mark, f"{what}: expected a mapping of names, found {describe(value)}")
+            return
+        for name, entry in value.entries.items():
+            place = f"{key}.{name}"
+            self._mapping(section, place, entry.key_mark, entry.value, f"{what}.{name}", some, misplaced, nodes)
+            there = section.shared.pop(place, None) is None
+            if there and not isinstance(entry.value, Table):
+                section.broken.add(f"{place}.")
+            section.shared[f"{place}."] = Field(there, entry.key_mark)
+
     def _check(self, section: Section, key: str, check: Callable[[Any], Any], value: Marked) -> None:
         try:
             section.shared[key] = Field(check(plain(value)), value.mark)
@@ -183,7 +244,9 @@ class Reader:
         try:
             word = value.value if isinstance(value, Scalar) else None
             start = _start(word) if isinstance(word, str) else None
-            if start is not None and rule.after is not None:
+            if (starts := _starts(value) if rule.several else None) and rule.after is not None:
+                found = [Field(tuple(one for start in starts for one in rule.after(start, i)), value.mark) for i in range(count)]
+            elif start is not None and rule.after is not None:
                 found = [Field(rule.after(start, i), value.mark) for i in range(count)]
             elif not is_range:
                 found = [Field(rule.one(plain(value)), value.mark)]
@@ -225,6 +288,13 @@ class Reader:
         if name not in self._groups:
             raise Mistake(f"there is no group {show(name)}", nearest(name, self._groups) or "declare it under groups")
         return name
+
+
+def _starts(value: Marked) -> list[str]:
+    """The starts in a list in which everything counts up."""
+    items = value.items if isinstance(value, Listing) else ()
+    words = [_start(item.value) if isinstance(item, Scalar) and isinstance(item.value, str) else None for item in items]
+    return [word for word in words if word is not None] if None not in words else []
 
 
 def _start(word: str) -> str | None:

@@ -86,6 +86,10 @@ class _Runner:
             await self.service.node_removed(message.node_removed.node)
         elif kind == "node_state":
             await self.service.node_state(message.node_state.node, dict(message.node_state.values))
+        elif kind == "network_changed":
+            await self.service.network_changed(message.network_changed.name, json.loads(message.network_changed.json))
+        elif kind == "network_removed":
+            await self.service.network_removed(message.network_removed.name)
         elif kind == "mutate":
             self._spawn(message.mutate.id, self._mutate(message.mutate))
         elif kind == "cancel":

@@ -20,6 +20,8 @@ LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """One label of a host name (RFC 1123), in lower case."""
 
 
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+
 NEWER = {"newer": True}
 """For `Meta(extra=)`: a head of version 0.1 does not know this setting, so it is written only where it is not as usual."""
 
@@ -38,7 +40,8 @@ class Mistake(Exception):
 @dataclass(frozen=True, slots=True)
 class Check:
     """How a field is read beyond its type. `one` checks a value. `own`: each node has one of its own, so it stands under nodes, and
-    for a node range it is a list, or a start that counts up by `after` (start, steps). `each`: it may be such a list.
+    for a node range it is a list, or a start that counts up by `after` (start, steps). `each`: it may be such a list. `several`: a
+    node has several of them, `after` gives a tuple, and in a list of starts each counts up.
     `missing` is the hint when it is required and not there."""
 
     one: Callable[[Any], Any]
@@ -46,6 +49,7 @@ class Check:
     own: bool = False
     each: bool = False
     missing: str = ""
+    several: bool = False
 
 
 def text(value: object) -> str:
@@ -79,12 +83,46 @@ def ipv4(word: str) -> str:
     return str(address)
 
 
-def ipv4_after(word: str, steps: int) -> str:
+def host_ip(word: str) -> str:
+    """A host's IP address, of either kind."""
+    return ipv6(word) if ":" in word else ipv4(word)
+
+
+def ipv6(word: str) -> str:
+    """A host's IPv6 address that is good beyond its link."""
+    try:
+        address = ipaddress.IPv6Address(word)
+    except ValueError:
+        raise Mistake(f"{show(word)} is not an IPv6 address", "such as fd00:20::17, without a prefix") from None
+    if address.is_multicast or address.is_unspecified or address.is_loopback or address.is_link_local or address.ipv4_mapped:
+        raise Mistake(f"{show(word)} cannot be a node's address", "multicast, loopback and link-local addresses are no node's own")
+    return str(address)
+
+
+def ip_after(word: str, steps: int) -> str:
     """The address `steps` further on."""
     try:
-        return ipv4(str(ipaddress.IPv4Address(ipv4(word)) + steps))
+        return host_ip(str(ipaddress.ip_address(host_ip(word)) + steps))
     except ipaddress.AddressValueError:
-        raise Mistake(f"counting up from {show(word)} leaves the IPv4 addresses") from None
+        raise Mistake(f"counting up from {show(word)} leaves the IP addresses") from None
+
+
+def mac(word: str) -> str:
+    """An Ethernet address, brought to lower case with colons. Multicast and all-zero ones are refused."""
+    address = word.lower().replace("-", ":")
+    if not _MAC.fullmatch(address):
+        raise Mistake(f"{show(word)} is not a MAC address", "write six pairs of hex digits: 52:54:00:12:34:56")
+    if int(address[:2], 16) & 1 or address == "00:00:00:00:00:00":
+        raise Mistake(f"{show(word)} is not the address of one card", "multicast and all-zero addresses cannot be a node's")
+    return address
+
+
+def mac_after(word: str, steps: int) -> str:
+    """The MAC address `steps` further on."""
+    number = int(mac(word).replace(":", ""), 16) + steps
+    if number >= 1 << 48:
+        raise Mistake(f"counting up from {show(word)} leaves the MAC addresses")
+    return mac(":".join(f"{number:012x}"[i : i + 2] for i in range(0, 12, 2)))
 
 
 def port(value: object) -> int:

@@ -20,6 +20,7 @@ from layercake.kraken.errors import DeclarationError
 from layercake.kraken.events import EventKind
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Variable
+from layercake.moduleapi.network import HeadAddress
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -102,6 +103,9 @@ Record = Callable[[NodeFacts, Any, Reveal], Mapping[str, Any]]
 """(node, its part or None, reveal) -> what the module's process is told of the node, JSON-ready; it may hold secrets."""
 Offers = Callable[[NodeFacts, Any, Any, "Site"], Mapping[str, str]]
 """(node, its part or None, the settings, the head) -> {word: text} that other modules may need to know of the node; no secrets."""
+Tells = Callable[[Any], Mapping[str, Any]]
+"""(a node's part or None) -> what the node itself is told of it with its desired state, JSON-ready and without secrets, by keys
+that no other module has."""
 Tune = Callable[[Mutation, Any, Any], Mutation]
 """(mutation, a node's part, the settings) -> the mutation as it is for that node, with another timeout or number of attempts."""
 
@@ -110,22 +114,25 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
     """A module's part of a node in the inventory: the fields are the keys.
 
     They stand in a mapping under KEY, or with "" among the node's own keys. A field's Annotated may hold a `fields.Check` and a
-    `msgspec.Meta` with its description.
+    `msgspec.Meta` with its description. With ENTRY, the keys under KEY are names that the site gives: each stands for a mapping
+    that ENTRY describes, and the one field, `entries`, has them by these names.
     """
 
     KEY: ClassVar[str] = ""
+    ENTRY: ClassVar[type[msgspec.Struct] | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """How a module's part of a node is read. `complete` makes sense of all fields together, {field: value} as far as they are
-    there, and raises fields.Mistake. `unique` gives (what it is called, value, shown form) that no two nodes may share; `field` is
-    the one to blame then. `view` is what of it people see with a node, None for a node without. `secret_to` says where its secrets
-    are sent: when that changes, a person confirms it. `warnings` are said with every plan and status."""
+    there, and raises fields.Mistake; of a part with ENTRY they are {name: {field: value}}, and it gives {"entries": ...}. `unique`
+    gives values that no two nodes may share; the `field` of each, or "NAME.FIELD", is the one to blame then. `view` is what of it
+    people see with a node, None for a node without. `secret_to` says where its secrets are sent: when that changes, a person
+    confirms it. `warnings` are said with every plan and status."""
 
     struct: type[NodePart]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    unique: Callable[[Any], Unique | None] = lambda part: None
+    unique: Callable[[Any], tuple[Unique, ...]] = lambda part: ()
     view: Callable[[Any], dict[str, Any]] = lambda part: {}
     secret_to: Callable[[Any], str] = lambda part: ""
     warnings: Callable[[Any], tuple[str, ...]] = lambda part: ()
@@ -136,13 +143,19 @@ class Part:
         return self.struct.KEY
 
 
+NAME = "name"
+"""What a `Unique` is called that no other node may be called by, either."""
+
+
 class Unique(NamedTuple):
-    """A value that no two nodes may share: what it is called, the value, how it is shown, and the field it stands in."""
+    """A value that no two nodes may share: what it is called, the value, how it is shown, and the field it stands in. `ip` is the
+    address that something has by it, "" for none: no guest gets that."""
 
     what: str
     value: Hashable
     shown: str
     field: str
+    ip: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +169,8 @@ class Goals:
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What every module's process is told of the head: its addresses on the nodes' network, and where its data are."""
+    """What every module's process is told of the head: its addresses on the nodes' network, and where its data are. `more` are the
+    further networks that it is in."""
 
     interface: str
     address: str
@@ -166,6 +180,12 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     head_url: str
     sync_address: str
     data_dir: str
+    more: list[HeadAddress] = []
+
+    @property
+    def heads(self) -> list[HeadAddress]:
+        """All the networks that it is in, the first one first."""
+        return [HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix), *self.more]
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,10 +197,11 @@ class Module:
     """One module.
 
     `section` is its key in config.yaml, read as `settings`; `check` raises fields.Mistake for settings that do not go together.
-    `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it
-    has no process. `record` says what the process is told of a node; without it, it is told of none. `offers` is what it tells the
-    other modules of a node. `watches` are the variables whose changes it is told. `alive` is what a datagram of a node proves of
-    its variables. `tune` adapts its mutations to one node.
+    `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it has
+    no process. `record` says what the process is told of a node; without it, it is told of none. `offers` is what it tells the
+    other modules of a node, `tells` what it has the head tell the node itself. `watches` are the variables whose changes it is
+    told. `alive` is what a datagram of a node proves of its variables. `tune` adapts its mutations to one node. `networks`: its
+    process is told of all networks of the inventory, also of those that no node is in.
     """
 
     name: str
@@ -194,9 +215,11 @@ class Module:
     goals: Goals = Goals()
     record: Record | None = None
     offers: Offers | None = None
+    tells: Tells | None = None
     watches: tuple[str, ...] = ()
     alive: Mapping[str, str] = field(default_factory=dict)
     tune: Tune | None = None
+    networks: bool = False
     calls: tuple[Call, ...] = ()
     events: tuple[EventKind, ...] = ()
     service: str = ""

@@ -141,6 +141,20 @@ class NodeState(_message.Message):
     values: _containers.ScalarMap[str, str]
     def __init__(self, node: _Optional[str] = ..., values: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class NetworkChanged(_message.Message):
+    __slots__ = ("name", "json")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    json: bytes
+    def __init__(self, name: _Optional[str] = ..., json: _Optional[bytes] = ...) -> None: ...
+
+class NetworkRemoved(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
 class Mutate(_message.Message):
     __slots__ = ("id", "node", "mutation", "attempt", "timeout_s", "params_json")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -174,7 +188,7 @@ class Call(_message.Message):
     def __init__(self, id: _Optional[int] = ..., method: _Optional[str] = ..., json: _Optional[bytes] = ...) -> None: ...
 
 class FromHead(_message.Message):
-    __slots__ = ("settings", "node_changed", "node_removed", "node_state", "mutate", "cancel", "call", "ready", "stop")
+    __slots__ = ("settings", "node_changed", "node_removed", "node_state", "mutate", "cancel", "call", "ready", "stop", "network_changed", "network_removed")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     NODE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     NODE_REMOVED_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +198,8 @@ class FromHead(_message.Message):
     CALL_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_REMOVED_FIELD_NUMBER: _ClassVar[int]
     settings: Settings
     node_changed: NodeChanged
     node_removed: NodeRemoved
@@ -193,4 +209,6 @@ class FromHead(_message.Message):
     call: Call
     ready: bool
     stop: bool
-    def __init__(self, settings: _Optional[_Union[Settings, _Mapping]] = ..., node_changed: _Optional[_Union[NodeChanged, _Mapping]] = ..., node_removed: _Optional[_Union[NodeRemoved, _Mapping]] = ..., node_state: _Optional[_Union[NodeState, _Mapping]] = ..., mutate: _Optional[_Union[Mutate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ready: _Optional[bool] = ..., stop: _Optional[bool] = ...) -> None: ...
+    network_changed: NetworkChanged
+    network_removed: NetworkRemoved
+    def __init__(self, settings: _Optional[_Union[Settings, _Mapping]] = ..., node_changed: _Optional[_Union[NodeChanged, _Mapping]] = ..., node_removed: _Optional[_Union[NodeRemoved, _Mapping]] = ..., node_state: _Optional[_Union[NodeState, _Mapping]] = ..., mutate: _Optional[_Union[Mutate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ready: _Optional[bool] = ..., stop: _Optional[bool] = ..., network_changed: _Optional[_Union[NetworkChanged, _Mapping]] = ..., network_removed: _Optional[_Union[NetworkRemoved, _Mapping]] = ...) -> None: ...

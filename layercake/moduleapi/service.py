@@ -68,6 +68,13 @@ class Service:
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """The discovered state of a node changed in a variable that the module watches; sent for every node at start as well."""
 
+    async def network_changed(self, name: str, network: Mapping[str, Any]) -> None:
+        """A network of the inventory is new or has changed (moduleapi.network.told); of modules that declare `networks`. At start
+        all of them are told, and before the nodes that are in them."""
+
+    async def network_removed(self, name: str) -> None:
+        """A network is gone from the inventory."""
+
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt and returns what was discovered, {} if that will be seen elsewhere.
 

@@ -17,6 +17,7 @@ from aiohttp.typedefs import Handler
 
 from layercake.base.door import Door, Limits, guest_of
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.quick import FirstRequest, Quick
 
 BODY_S = 30.0
 """Seconds that a request's body may take."""
@@ -78,14 +79,16 @@ async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class WebServer:
-    """An application on one socket. `idle_s` is for how long a connection may wait for its next request."""
+    """An application on one socket. `idle_s` is for how long a connection may wait for its next request; `quick` is asked first for
+    an answer to the first of a connection (FirstRequest)."""
 
     def __init__(self, app: web.Application, limits: Limits, *, idle_s: float = 15.0, shutdown_s: float = 1.0,
-                 **runner: Any) -> None:
+                 quick: Callable[[str, str], Quick | None] | None = None, **runner: Any) -> None:
         app.middlewares.insert(0, _turns)
-        self._limits = limits
+        self._limits, self._quick, self._idle_s = limits, quick, idle_s
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_s, shutdown_timeout=shutdown_s,
                                      lingering_time=1.0, **runner)
+        self._idle: set[asyncio.Transport] = set()
         self.door: Door | None = None
 
     @property
@@ -93,14 +96,15 @@ class WebServer:
         """The TCP port, 0 while it is not open."""
         return self.door.port if self.door is not None else 0
 
-    async def open(self, listener: socket.socket, *, context: ssl.SSLContext | None = None, local: bool = False,
+    async def open(self, *listeners: socket.socket, context: ssl.SSLContext | None = None, local: bool = False,
                    relief: Callable[[], object] = lambda: None) -> None:
-        """Serves on a socket that is bound (door.bound). For the arguments see Door."""
+        """Serves on sockets that are bound (door.bound). For the arguments see Door."""
         await self._runner.setup()
-        server = self._runner.server
+        server, quick = self._runner.server, self._quick
         assert server is not None  # noqa: S101 (setup makes it)
-        self.door = Door(server, self._limits, context=context, local=local, relief=relief)
-        self.door.open(listener)
+        serve = server if quick is None else lambda: FirstRequest(quick, server, self._idle_s, self._idle)
+        self.door = Door(serve, self._limits, context=context, local=local, relief=relief)
+        self.door.open(*listeners)
 
     def shed(self) -> None:
         """Ends one connection, a stranger's if there is any (Door.shed)."""
@@ -112,4 +116,6 @@ class WebServer:
         if self.door is not None:
             self.door.close()
             self.door = None
+        for transport in list(self._idle):
+            transport.close()
         await self._runner.cleanup()

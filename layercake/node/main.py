@@ -37,8 +37,8 @@ def jitter() -> float:
     return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
-def start(config: Config, cgroup: str = "layercake", api_port: int = 0) -> None:
-    """Joins, and runs the agent. Returns after SIGTERM. Raises LayercakeError."""
+def start(config: Config, cgroup: str = "layercake", api_port: int = 0, *, owner: bool = False) -> None:
+    """Joins, and runs the agent. `owner`: the machine is ours, it runs minOS. Returns after SIGTERM. Raises LayercakeError."""
     config.run.mkdir(parents=True, exist_ok=True)
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
@@ -49,7 +49,7 @@ def start(config: Config, cgroup: str = "layercake", api_port: int = 0) -> None:
     early.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
-    make(early, cgroup=cgroup, api_port=api_port).run()
+    make(early, cgroup=cgroup, api_port=api_port, owner=owner).run()
 
 
 def boot_id() -> str:
@@ -61,13 +61,13 @@ def configuration(found: cmdline.Identity, token: str, authority: Path, run: Pat
     """The agent's configuration from what a command line says."""
     agent = os.environ.get(NAME, OWN)
     return Config(found.node, found.name, found.mac, found.head, found.sync, token, authority, run, boot_id(), __version__,
-                  found.boot, found.boot if agent == OWN else agent)
+                  found.boot, found.boot if agent == OWN else agent, found.ntp)
 
 
 def main_on_node(run: str) -> None:
     """The agent inside minOS: everything is on the kernel command line. Does not return."""
     found = cmdline.parse(Path("/proc/cmdline").read_text())
-    start(configuration(found, found.token, AUTHORITY, Path(run)), api_port=API_PORT)
+    start(configuration(found, found.token, AUTHORITY, Path(run)), api_port=API_PORT, owner=True)
 
 
 USAGE = ("usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run DIR "

@@ -16,6 +16,7 @@ from minos.agent.busy import is_busy
 from minos.agent.early import Early
 from minos.agent.http.client import Download
 from minos.agent.loop import Agent
+from minos.agent.network.late import LateNetwork
 from minos.agent.state import Session
 from minos.agent.worker import Handler, Worker
 
@@ -69,20 +70,27 @@ def open_url(url: str, offset: int) -> Body:
     return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
 
 
-def handlers(images: ImageSet, run: Path, tell_all: Callable[[], None]) -> dict[str, Handler]:
-    """What this minOS can carry out itself, by the names of the mutations. Their declarations come from the head, at the join."""
+def handlers(images: ImageSet, run: Path, tell_all: Callable[[], None], ready: Callable[[], None]) -> dict[str, Handler]:
+    """What this minOS can carry out itself, by the names of the mutations. Their declarations come from the head, at the join.
+    `ready` returns when they may begin."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
-        return lambda interrupted: handler(Context(images, run, interrupted, tell_all))
+        def carry_out(interrupted: Callable[[], bool]) -> Mapping[str, str]:
+            ready()
+            return handler(Context(images, run, interrupted, tell_all))
+
+        return carry_out
 
     return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
 
 
-def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0) -> Agent:
-    """The agent with everything it needs. Its API listens on `api_port`, 0 for any. Raises LayercakeError."""
+def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False) -> Agent:
+    """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the machine runs minOS, and its
+    interfaces are the agent's to set. Raises LayercakeError."""
     run = early.config.run
     images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
                       key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run))
-    worker = Worker(handlers(images, run, early.link.drain), early.inbox.put)
-    return Agent(early, images, worker, LateApi(early, images, api_port), clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-                 clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    network = LateNetwork(early, owner=owner)
+    worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)
+    return Agent(early, images, worker, LateApi(early, images, api_port), network,
+                 clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

@@ -99,15 +99,17 @@ def answer(said: Any) -> tuple[dict[str, list[str]], dict[str, Module]]:
 
 class Drivers:
     """Gets drivers. `session` gives the session of now, `load` loads a module's file; firmware that was fetched goes below
-    `firmware`, and modules that are here already are in `modules`."""
+    `firmware`, and modules that are here already are in `modules`. `tries`: how often a head that is away is asked, 0 for as often
+    as it takes."""
 
     def __init__(self, config: Config, session: Callable[[], Session], event: EventSink, *, sys: str = hardware.SYS,
                  modules: str = hardware.MODULES, firmware: str = hardware.FIRMWARE, command_line: str = "/proc/cmdline",
-                 load: Callable[[str], None] = syscalls.load_module, sleep: Callable[[float], None] = time.sleep) -> None:
+                 load: Callable[[str], None] = syscalls.load_module, sleep: Callable[[float], None] = time.sleep,
+                 tries: int = 0) -> None:
         self._config, self._session, self._event = config, session, event
         self._sys, self._modules, self._firmware = sys, Path(modules), Path(firmware)
         self._refused = hardware.unasked(Path(command_line).read_text())
-        self._load, self._sleep = load, sleep
+        self._load, self._sleep, self._tries = load, sleep, tries
         self._connection: Connection | None = None
         self._fetched: dict[str, int] = {}
         self._idle: set[str] = set()
@@ -120,6 +122,17 @@ class Drivers:
             with contextlib.closing(self):
                 came |= self._some({name: devices[name] for name in names[at : at + AT_ONCE]})
         return came
+
+    def named(self, alias: str) -> None:
+        """Loads what the head has for something that no device is, but the kernel asks for by an alias ("rtnl-link-bond"). Raises
+        LayercakeError, OSError."""
+        with contextlib.closing(self):
+            takers, described = self._ask([alias]) or ({}, {})
+            if not takers.get(alias):
+                raise OperationFailed(f"the head has nothing for {alias}")
+            for name in takers[alias]:
+                for need in described[name].needs:
+                    self._one(described[need])
 
     def close(self) -> None:
         """Ends the connection."""
@@ -266,6 +279,8 @@ class Drivers:
                 pass
             self.close()
             failures += 1
+            if failures == self._tries:
+                raise Unreachable("the head cannot be reached")
             self._sleep(backoff(failures, BACKOFF_FIRST, BACKOFF_MAX))
 
 

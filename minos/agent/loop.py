@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from layercake.kraken.errors import OperationFailed
 from minos.agent.bond.bond import Bond
@@ -24,8 +24,11 @@ from minos.agent.hardware import Came, Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
-from minos.agent.wanted import NodeImages, Wanted
+from minos.agent.wanted import NodeImages, Wanted, check
 from minos.agent.worker import Done, Worker
+
+if TYPE_CHECKING:
+    from minos.agent.clock.keeper import Keeper
 
 TICK = 1.0
 """Seconds between two looks at what nobody reports, like the busy files."""
@@ -34,6 +37,16 @@ SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
 DRIVERS_DELAY = 5.0
 """Seconds from a session's begin for which drivers that the boot profile does not have wait while the images are being started."""
+
+
+class NodeNetwork(Protocol):
+    """The node's interfaces (network/late.py)."""
+
+    def want(self, document: Mapping[str, Any], session: Session) -> None:
+        """Wants what a desired state says of them."""
+
+    def head_restarted(self) -> None:
+        """The head knows nothing of them."""
 
 
 class NodeApi(Protocol):
@@ -62,12 +75,13 @@ class Work:
 class Agent:
     """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds."""
 
-    def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, *, clock: Callable[[], float],
-                 clock_ns: Callable[[], int]) -> None:
+    def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, network: NodeNetwork, *,
+                 clock: Callable[[], float], clock_ns: Callable[[], int]) -> None:
         self._early = early
         self._images = images
         self._worker = worker
         self._api = api
+        self._network = network
         self._clock, self._clock_ns = clock, clock_ns
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
@@ -77,6 +91,7 @@ class Agent:
         self._work: Work | None = None
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
+        self._clock_keeper: Keeper | None = None
         self._serve_at = math.inf
         self._drivers_at = 0.0
         self._stop = False
@@ -149,6 +164,13 @@ class Agent:
         if now >= self._serve_at:
             self._serve_at = math.inf
             threading.Thread(target=self._api.start, args=(work.session,), name="serve", daemon=True).start()
+            self._keep_clock()
+
+    def _keep_clock(self) -> None:
+        from minos.agent.clock.keeper import Keeper  # here: the images go first
+
+        self._clock_keeper = Keeper(self._early.config.ntp, self._early.event)
+        self._clock_keeper.start()
 
     def _take(self, message: Message | Done | Look | Came) -> None:
         if isinstance(message, Joined):
@@ -183,6 +205,8 @@ class Agent:
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
         try:
+            check(document)
+            self._network.want(document, work.session)  # first: images that start wait until the interfaces are there
             work.wanted.take(document, first)
         except OperationFailed as error:  # the node goes on with what it had
             self._early.say(f"agent: {error}")
@@ -196,7 +220,10 @@ class Agent:
             work.wanted.head_restarted()
             self._images.tell(again=True)
             self._api.tell(work.session)
+            self._network.head_restarted()
             self._hardware.head_restarted()
+            if self._clock_keeper is not None:
+                self._clock_keeper.tell()
             self._swap.begin()
         if work.bond.answered:
             self._swap.answered()

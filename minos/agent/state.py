@@ -41,6 +41,9 @@ class Config:
     agent: str = ""
     """The boot set that this agent is of; "" for one that cannot be replaced."""
 
+    ntp: tuple[str, ...] = ()
+    """Time servers; none for an agent that does not keep its machine's clock."""
+
     @property
     def node_bytes(self) -> bytes:
         """The node's id as it stands in datagrams."""

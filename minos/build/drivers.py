@@ -33,6 +33,8 @@ MOST = 64
 _SMALL, _KEPT = 1 << 20, 32
 """Files up to so many bytes are kept in memory, and how many of them."""
 _PREFIX = re.compile(r"[*?[]")
+_LINKS = "rtnl-link-"
+"""What aliases begin with by which the kernel asks for a kind of interface (MODULE_ALIAS_RTNL_LINK): bonds and VLANs."""
 _LIMIT = 16 << 20
 """What a node takes as one file (minos.agent.http.client)."""
 
@@ -56,7 +58,7 @@ class Drivers:
         for line in self._table("modules.alias"):
             word, _, rest = line.partition(" ")
             glob, _, name = rest.rpartition(" ")
-            if word == "alias" and ":" in glob:
+            if word == "alias" and (":" in glob or glob.startswith(_LINKS)):
                 self._globs.setdefault(_PREFIX.split(glob, maxsplit=1)[0], []).append((glob, sys.intern(name)))
             elif word == "alias" and name.endswith("_generic"):
                 self._generic[plain(glob)] = plain(name)

@@ -1,6 +1,9 @@
 """The second initramfs, hardware.img: the modules of a profile, their firmware, and tables that say which device wants which
 module.
 
+Modules and firmware are in a squashfs, which minos.init mounts: what the machine has no device for is never unpacked, and takes no
+memory. Links lead there from where everybody looks for them.
+
 There are two of each table: text files as depmod writes them, for busybox' modprobe (people, and the kernel itself when a program
 asks for a file system or a protocol), and one for minos.hardware, which a node reads in milliseconds where the text takes a tenth
 of a second.
@@ -11,14 +14,15 @@ from __future__ import annotations
 import json
 import marshal
 import re
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minos.build import cpio, kernel, profiles
+from minos.build import cpio, kernel, profiles, tree
 from minos.build.kernel import Kernel, Module
-from minos.hardware import TABLE
+from minos.hardware import PACKED, PACKED_AT, TABLE
 
 if TYPE_CHECKING:
     from minos.hardware import Globs, Tables
@@ -38,10 +42,11 @@ _PCI = re.compile(r"pci:v0000([0-9A-F]{4})d(?:0000)?([0-9A-F]{4}|\*)s.*")
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What was put together: files for the archive, the modules in the order to load them in, and the firmware files that they may
-    ask for and nobody had {file: modules}."""
+    """What was put together: files for the archive, those that are packed {path: content}, the modules in the order to load them
+    in, and the firmware files that they may ask for and nobody had {file: modules}."""
 
     entries: Mapping[str, cpio.Entry]
+    packed: Mapping[str, bytes]
     modules: tuple[str, ...]
     missing: Mapping[str, tuple[str, ...]]
 
@@ -80,13 +85,29 @@ def tables(found: Kernel, names: Iterable[str]) -> Tables:
 def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> Hardware:
     """The content of hardware.img. Raises InputError for a module of another kernel or another machine."""
     images = kernel.select(found, names)
-    entries: dict[str, cpio.Entry] = {f"{DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in images.items()}
     files, missing = firmware_of(found, images, firmware)
-    entries |= {f"usr/lib/firmware/{name}": cpio.regular(path.read_bytes()) for name, path in files.items()}
+    packed = {f"{DIRECTORY}/{name}.ko": image for name, image in images.items()}
+    packed |= {f"usr/lib/firmware/{name}": path.read_bytes() for name, path in files.items()}
+    entries = {PACKED_AT.lstrip("/"): cpio.directory()} | {path: cpio.symlink(f"{PACKED_AT}/{path}") for path in packed}
     said = tables(found, images)
     entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**said}, _MARSHAL_VERSION))
     entries |= _for_modprobe(found, images)
-    return Hardware(entries, tuple(images), missing)
+    return Hardware(entries, packed, tuple(images), missing)
+
+
+def archive(found: Hardware, compress: Callable[[bytes], bytes], level: int) -> tuple[bytes, int]:
+    """hardware.img, and how many bytes its files have: an archive of tables and links, which `compress` packs, and one of the
+    squashfs as it is (`level`: tree.squash). Raises OperationFailed."""
+    links = cpio.archive(found.entries)
+    with tempfile.TemporaryDirectory(prefix="layercake-hardware-") as scratch:
+        top = Path(scratch, "top")
+        for name, data in found.packed.items():
+            path = top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        file = tree.squash(top, Path(scratch, "squashfs"), level).read_bytes()
+    raw = len(links) + sum(map(len, found.packed.values()))
+    return compress(links) + cpio.archive({PACKED.lstrip("/"): cpio.regular(file)}), raw
 
 
 def firmware_of(found: Kernel, names: Iterable[str], places: Iterable[Path]) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:

@@ -26,10 +26,13 @@ _LISTS = ("modules.order", "modules.builtin", "modules.builtin.modinfo")
 _ORDER = "search updates extra weak-updates built-in\n"
 """Which of two modules of one name is meant (depmod.d(5)): the places of all distributions, and nothing of this machine's own."""
 
-_SQUASH = ("-noappend", "-quiet", "-no-progress", "-reproducible", "-mkfs-time", "0", "-all-time", "0", "-all-root", "-no-xattrs",
-           "-no-hardlinks", "-root-mode", "0755", "-action", "chmod(0644)@type(f)", "-action", "chmod(0755)@type(d)",
-           "-comp", "zstd", "-Xcompression-level", "3")
-"""The same inputs give the same bytes. Level 12 takes ten times as long, and a tenth less."""
+_SAME = ("-noappend", "-quiet", "-no-progress", "-reproducible", "-mkfs-time", "0", "-all-time", "0", "-all-root", "-no-xattrs",
+         "-no-hardlinks", "-root-mode", "0755", "-action", "chmod(0644)@type(f)", "-action", "chmod(0755)@type(d)")
+
+"""The same inputs give the same bytes."""
+
+_LEVEL = 3
+"""Level 12 takes ten times as long, and a tenth less."""
 
 
 def pack(found: Kernel, firmware: Mapping[str, Path], cache: Path) -> tuple[Path, int]:
@@ -55,7 +58,7 @@ def _modules(found: Kernel) -> dict[str, Path]:
 
 def _key(files: Mapping[str, Path]) -> str:
     """Differs when a file does. By size and time, as make(1) sees it: to read them all would take as long as to pack them."""
-    said = hashlib.blake2b("\n".join((_ORDER, *_SQUASH)).encode(), digest_size=8)
+    said = hashlib.blake2b("\n".join((_ORDER, *_SAME, *_level(_LEVEL))).encode(), digest_size=8)
     for name, path in sorted(files.items()):
         seen = path.stat()
         said.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
@@ -68,11 +71,10 @@ def _pack(release: str, files: Mapping[str, Path], scratch: Path) -> Path:
         directory.mkdir(parents=True)
     for name, path in files.items():
         _put(path, top / name)
-    order, packed = scratch / "order.conf", scratch / "squashfs"
+    order = scratch / "order.conf"
     order.write_text(_ORDER)
     kernel.run("depmod", "-C", str(order), "-b", str(top.parent), release, package="kmod")
-    kernel.run("mksquashfs", str(top), str(packed), *_SQUASH, package="squashfs-tools")
-    return packed
+    return squash(top, scratch / "squashfs", _LEVEL)
 
 
 def _put(source: Path, target: Path) -> None:
@@ -82,3 +84,13 @@ def _put(source: Path, target: Path) -> None:
         os.link(source.resolve(), target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def squash(top: Path, target: Path, level: int) -> Path:
+    """A directory as one squashfs file, `target`, packed by this level of zstd; 0 is for no compression. Raises OperationFailed."""
+    kernel.run("mksquashfs", str(top), str(target), *_SAME, *_level(level), package="squashfs-tools")
+    return target
+
+
+def _level(level: int) -> tuple[str, ...]:
+    return ("-comp", "zstd", "-Xcompression-level", str(level)) if level else ("-noI", "-noD", "-noF", "-noX")

@@ -18,14 +18,14 @@ from pxe import events
 from pxe.dhcp import packet as dhcp
 from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
-from pxe.machine import ARM_CLIENTS, HTTP, HTTP_CLIENTS, Client, architecture, client_of, wrong
+from pxe.machine import ARM_CLIENTS, HTTP, HTTP_CLIENTS, Client, architecture, client_of, firmware_of, wrong
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.paths import arm64
 from pxe.paths.grub import SHIM
 from pxe.paths.image import SUFFIX as IMAGE
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
-from pxe.settings import Settings, packed
+from pxe.settings import Place, Settings, packed
 from pxe.subnet import Subnet, own
 from pxe.windows import Step, Windows
 
@@ -50,9 +50,11 @@ class Outcome(enum.Enum):
     NOT_ARMED = "not-armed"
     NO_PROGRAM = "no-program"
     WRONG_ARCHITECTURE = "wrong-architecture"
+    NO_IPV4 = "no-ipv4"
     OTHER_SERVER = "other-server"
     NOT_FOR_US = "not-for-us"
     OTHER_NETWORK = "other-network"
+    POOL_FULL = "pool-full"
 
 
 class Way(enum.Enum):
@@ -66,47 +68,48 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome; with a reply also the way and the four bytes of the address it goes to."""
+    """The outcome; with a reply also the way and the four bytes of the address it goes to, and of the head's that it comes from."""
 
     outcome: Outcome
     reply: DhcpPacket | None = None
     way: Way = Way.BROADCAST
     address: bytes = b"\xff\xff\xff\xff"
     notes: tuple[Note, ...] = ()
+    source: bytes = dhcp.NO_ADDRESS
 
 
 class Common:
-    """What all replies have in common, packed once. `own` is the head's network, `apart`: it is one, as that of a head on loopback
-    is not. `signed`: boot programs for Secure Boot are there."""
+    """What all packets of one of the head's interfaces have in common. `own` is the head's first network, that of nodes without one
+    of their own; `here` are those on this interface (the first one if none is said), `apart`: they are networks, as that of a
+    head on loopback is not. `servers` are all of the head's addresses. `signed`: boot programs for Secure Boot are there."""
 
-    def __init__(self, settings: Settings, *, signed: bool = False) -> None:
+    def __init__(self, settings: Settings, interface: str = "", *, signed: bool = False) -> None:
         self.signed = signed
         self.own = own(settings)
         self.apart = not settings.loopback
-        self.server = packed(settings.address)
-        self.server_text = settings.address
-        self.http_base = settings.http_base
+        self.here = tuple(head.network for head in settings.heads if head.interface == (interface or settings.interface))
+        self.servers = frozenset(packed(head.address) for head in settings.heads if head.network.version == 4)
 
 
-def _program(client: Client, node: Node, mac: bytes, net: Common) -> tuple[bytes, str, dict[int, bytes]]:
+def _program(client: Client, node: Node, mac: bytes, place: Place) -> tuple[bytes, str, dict[int, bytes]]:
     """siaddr, file and options that tell a client what to fetch."""
     if client is Client.IPXE:
-        return net.server, f"{net.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
+        return place.packed, f"{place.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
     if client in HTTP_CLIENTS:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
         file = f"{mac.hex('-')}{IMAGE}" if node.secure_boot or client in ARM_CLIENTS else UEFI_PROGRAM
-        return dhcp.NO_ADDRESS, f"{net.http_base}/{file}", {dhcp.VENDOR_CLASS: HTTP}
+        return dhcp.NO_ADDRESS, f"{place.http_base}/{file}", {dhcp.VENDOR_CLASS: HTTP}
     uefi = arm64.SHIM if client in ARM_CLIENTS else SHIM if node.secure_boot else UEFI_PROGRAM
-    return net.server, BIOS_PROGRAM if client is Client.BIOS else uefi, {dhcp.TFTP_SERVER: net.server_text.encode()}
+    return place.packed, BIOS_PROGRAM if client is Client.BIOS else uefi, {dhcp.TFTP_SERVER: place.address.encode()}
 
 
-def _echoed(packet: DhcpPacket) -> dict[int, bytes]:
+def echoed(packet: DhcpPacket) -> dict[int, bytes]:
     """What goes back as it came: client id (RFC 6842), machine id (RFC 4578), and last the relay's own (RFC 3046 2.2)."""
     return {c: packet.options[c] for c in (dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT) if c in packet.options}
 
 
 def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common) -> DhcpPacket:
     relay, subnet = relay_of(packet), node.subnet or net.own
-    server = net.server if relay is None or relay.server is None else relay.server
+    server = subnet.place.packed if relay is None or relay.server is None else relay.server
     options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
     siaddr, file, informed = dhcp.NO_ADDRESS, b"", packet.message_type == MessageType.INFORM
     if kind is MessageType.NAK:
@@ -117,13 +120,13 @@ def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, ne
         options |= subnet.options
         options[dhcp.HOST_NAME] = node.name.encode()
         if client is not Client.SYSTEM:
-            siaddr, name, more = _program(client, node, packet.mac, net)
+            siaddr, name, more = _program(client, node, packet.mac, subnet.place)
             file = name.encode()
             options[dhcp.BOOT_FILE] = file
             options |= more
             if len(file) > 127:  # then option 67 alone carries it
                 file = b""
-    options |= _echoed(packet)
+    options |= echoed(packet)
     flags, nak = packet.flags, kind is MessageType.NAK
     if nak and packet.giaddr != dhcp.NO_ADDRESS:
         flags |= dhcp.BROADCAST_FLAG  # RFC 2131 section 4.3.2: the client may have no usable address
@@ -134,17 +137,17 @@ def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, ne
     )
 
 
-def _send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, notes: tuple[Note, ...] = ()) -> Decision:
+def send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, source: bytes, notes: tuple[Note, ...] = ()) -> Decision:
     """Chooses the way (RFC 2131 section 4.1)."""
     if packet.giaddr != dhcp.NO_ADDRESS:
-        return Decision(outcome, reply, Way.RELAY, packet.giaddr, notes)
+        return Decision(outcome, reply, Way.RELAY, packet.giaddr, notes, source)
     if outcome is Outcome.NAKED:
-        return Decision(outcome, reply, notes=notes)
+        return Decision(outcome, reply, notes=notes, source=source)
     if packet.ciaddr != dhcp.NO_ADDRESS:
-        return Decision(outcome, reply, Way.UNICAST, packet.ciaddr, notes)
+        return Decision(outcome, reply, Way.UNICAST, packet.ciaddr, notes, source)
     if packet.flags & dhcp.BROADCAST_FLAG:
-        return Decision(outcome, reply, notes=notes)
-    return Decision(outcome, reply, Way.FRAME, reply.yiaddr, notes)
+        return Decision(outcome, reply, notes=notes, source=source)
+    return Decision(outcome, reply, Way.FRAME, reply.yiaddr, notes, source)
 
 
 def _step(node: Node, step: Step, client: Client, packet: DhcpPacket, text: str) -> Note:
@@ -166,9 +169,9 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
     from an address of the node itself has been routed here: it renews its lease."""
     relay, subnet = relay_of(packet), node.subnet or net.own
     if relay is None:
-        if not net.apart or subnet is net.own or packet.ciaddr == node.packed_ip or subnet.network == net.own.network:
+        if not net.apart or subnet.network in net.here or packet.ciaddr == node.packed_ip:
             return None
-        where = f"on the head's own link, {net.own.network}"
+        where = f"on the head's own link, {' and '.join(map(str, net.here))}"
     else:
         if node.subnet is not None and subnet.has(relay.link):
             return None
@@ -260,16 +263,20 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
         return Decision(Outcome.NOT_FOR_US)
     if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
         return Decision(Outcome.NOT_FOR_US)
-    if packet.options.get(dhcp.SERVER_ID, net.server) != net.server and not _overridden(packet):
+    if packet.options.get(dhcp.SERVER_ID) not in (None, *net.servers) and not _overridden(packet):
         return Decision(Outcome.OTHER_SERVER)
     node = nodes.by_mac(packet.mac)
     if node is None:
         return _stranger(packet)
+    if ":" in node.ip:
+        return Decision(Outcome.NO_IPV4)  # iPXE goes on by IPv6 when nobody answers
     if kind in (MessageType.DECLINE, MessageType.RELEASE):
         return _given_back(kind, node)
     if (elsewhere := _elsewhere(packet, node, nodes, net)) is not None:
         return elsewhere
-    client = client_of(packet)
+    client, source = client_of(packet), (node.subnet or net.own).place.packed
+    if client is Client.IPXE and not node.card_ipxe and not windows.carries(node.id):
+        client = firmware_of(packet)  # the card's own
     notes: tuple[Note, ...] = ()
     if client is not Client.SYSTEM:
         armed = windows.armed(node.id, now) is not None
@@ -283,16 +290,16 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
             seen = f"{client.value} client {mac_text(packet.mac)} (architecture {architecture(packet)}) asks for a boot program"
             offered = f"offered {node.ip} and {reply.options[dhcp.BOOT_FILE].decode()}"
             notes += (_step(node, Step.DISCOVER, client, packet, seen), _step(node, Step.OFFER, client, packet, offered))
-        return _send(Outcome.OFFERED, packet, reply, notes)
+        return send(Outcome.OFFERED, packet, reply, source, notes)
     if kind == MessageType.INFORM:
         if packet.ciaddr == dhcp.NO_ADDRESS:
             return Decision(Outcome.NOT_FOR_US)
-        return _send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), notes)
+        return send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes)
     wanted = _requested(packet)
     if wanted is None:
         return Decision(Outcome.NOT_FOR_US)
     if wanted != node.packed_ip:
         text = f"the node asked for {dotted(wanted)}, its address is {node.ip}"
         note = Note(node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S)
-        return _send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, node, client, net), (note,))
-    return _send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), notes)
+        return send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, node, client, net), source, (note,))
+    return send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes)

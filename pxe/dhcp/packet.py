@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from layercake.kraken.errors import WireError
 
 _HEADER = struct.Struct("!BBBBIHH4s4s4s4s16s64s128s4s")
-_MAGIC = b"\x63\x82\x53\x63"
+MAGIC = b"\x63\x82\x53\x63"
 _BOOTP_MINIMUM = 300  # RFC 1542 section 2.1: some relays and clients drop shorter ones
 _MAXIMUM = 4096
 NO_ADDRESS = bytes(4)
@@ -21,7 +21,7 @@ BROADCAST_FLAG = 0x8000
 REQUEST, REPLY = 1, 2
 ETHERNET = 1
 
-PAD, SUBNET_MASK, ROUTER, DNS, HOST_NAME, DOMAIN, MTU, NTP = 0, 1, 3, 6, 12, 15, 26, 42
+PAD, SUBNET_MASK, ROUTER, DNS, HOST_NAME, DOMAIN, MTU, NTP, VENDOR_OPTIONS = 0, 1, 3, 6, 12, 15, 26, 42, 43
 REQUESTED_IP, LEASE_TIME, OVERLOAD = 50, 51, 52
 MESSAGE_TYPE, SERVER_ID, MESSAGE, RENEWAL_TIME, REBINDING_TIME, VENDOR_CLASS, CLIENT_ID = 53, 54, 56, 58, 59, 60, 61
 TFTP_SERVER, BOOT_FILE, USER_CLASS, RELAY_AGENT, CLIENT_ARCH, CLIENT_UUID, ROUTES, IPXE, END = 66, 67, 77, 82, 93, 97, 121, 175, 255
@@ -108,7 +108,7 @@ def parse(data: bytes) -> DhcpPacket:
         raise DhcpError(f"{len(data)} bytes is not the length of a DHCP packet")
     header = _HEADER.unpack_from(data)
     op, htype, hlen, hops, xid, secs, flags, ciaddr, yiaddr, siaddr, giaddr, chaddr, sname, file, magic = header
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise DhcpError("the magic cookie is missing")
     if hlen > 16:
         raise DhcpError(f"a hardware address of {hlen} bytes does not fit")
@@ -137,7 +137,7 @@ def build(packet: DhcpPacket) -> bytes:
         raise DhcpError("cannot build DHCP packet: sname or file is too long")
     parts = [_HEADER.pack(
         packet.op, packet.htype, packet.hlen, packet.hops, packet.xid, packet.secs, packet.flags, packet.ciaddr, packet.yiaddr,
-        packet.siaddr, packet.giaddr, packet.chaddr, packet.sname, packet.file, _MAGIC,
+        packet.siaddr, packet.giaddr, packet.chaddr, packet.sname, packet.file, MAGIC,
     )]
     for code, value in packet.options.items():
         while len(value) > 255:

@@ -79,10 +79,16 @@ class Relays:
         self._clock = clock
         self._last: dict[str, tuple[Relay, float]] = {}
 
-    def saw(self, network: str, packet: DhcpPacket) -> None:
-        """A packet of a node in this network came by a relay, or by none."""
-        if packet.giaddr != dhcp.NO_ADDRESS and (relay := relay_of(packet)) is not None:
-            self._last[network] = (relay, self._clock())
+    def heard(self, network: str, relay: Relay) -> None:
+        """A packet of a node in this network came by this relay."""
+        self._last[network] = (relay, self._clock())
+
+    def last_of(self, network: str) -> str:
+        """When a relay of a network was heard last, for people."""
+        found = self.view().get(network)
+        if found is None:
+            return f"no relay of its network {network} was heard since the boot service began"
+        return f"the relay of its network {network}, {found.relay}, was heard {found.seconds_ago:.0f} s ago"
 
     def view(self) -> dict[str, Heard]:
         """By network."""

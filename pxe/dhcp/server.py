@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from collections.abc import Callable
@@ -11,36 +12,41 @@ from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe import events
 from pxe.dhcp import packet as dhcp
-from pxe.dhcp.decision import Decision, Outcome, Way
+from pxe.dhcp.answers import CHADDR, Answer, Answers
+from pxe.dhcp.decision import Outcome, Way
 from pxe.dhcp.frame import build_frame
+from pxe.dhcp.queue import Queue
 from pxe.notes import Recorder
 from pxe.settings import Settings, packed
 
 _RECEIVE_BYTES = 4097  # one more than the codec takes, so that a longer packet is seen to be too long
-_CHADDR = slice(28, 34)
-"""Where a packet has the client's MAC address (RFC 2131 section 2)."""
+_AT_ONCE, _READ, _TURNS = 64, 256, 16  # packets that are answered, and read, at a stretch, and how often it is looked for more
+_COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
 
 
 class DhcpServer:
-    """Receives, has `decide` decide, sends. Nothing that a packet holds can raise out of it."""
+    """Receives on an interface, has `answers` say what is answered, sends. Nothing that a packet holds can raise out of it."""
 
-    def __init__(self, settings: Settings, decide: Callable[[dhcp.DhcpPacket], Decision], recorder: Recorder,
-                 known: Callable[[bytes], bool]) -> None:
-        self._settings = settings
-        self._decide, self._known = decide, known
+    def __init__(self, settings: Settings, interface: str, answers: Answers, recorder: Recorder,
+                 clock: Callable[[], float]) -> None:
+        self._port, self._interface = settings.dhcp_port, interface
+        self._answers, self._clock = answers, clock
         self._recorder = recorder
-        self._address = packed(settings.address)
-        self._server = DatagramServer(lambda data, source: self._handle(data), size=_RECEIVE_BYTES,
+        self._queue = Queue(recorder.counters)
+        self._sources = {packed(own.address): ((socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, packed(own.address), bytes(4))),)
+                         for own in settings.heads if own.network.version == 4}
+        self._server = DatagramServer(lambda data, source: self.receive(data), size=_RECEIVE_BYTES, turn=self.turn,
                                       failed=lambda error: recorder.failed(
-                                          "receive", "DHCP", settings.interface, error))
+                                          "receive", "DHCP", interface, error))
+        self._again: asyncio.Handle | None = None
         self._raw: socket.socket | None = None
         self._mac = bytes(6)
 
     def open(self) -> None:
         """Opens both sockets and starts to answer. Raises OperationFailed."""
-        interface, port = self._settings.interface, self._settings.dhcp_port
+        interface, port = self._interface, self._port
         try:
             self._server.open(
                 ("", port), (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
@@ -56,32 +62,64 @@ class DhcpServer:
     def close(self) -> None:
         """Closes both sockets."""
         self._server.close()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if self._raw is not None:
             self._raw.close()
             self._raw = None
 
-    def _handle(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """A packet has come: it waits, unless it is one more of strangers."""
         counters = self._recorder.counters
         counters["dhcp.received"] += 1
-        mac, text = data[_CHADDR], data[_CHADDR].hex(":")
-        if not self._known(mac) and self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
-            counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += 1  # a flood of strangers costs no parsing
-            return
+        if not self._answers.known(data[CHADDR]):
+            text = data[CHADDR].hex(":")
+            if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
+                counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += 1  # a flood of strangers costs no parsing
+                return
+        self._queue.put(data, self._clock())
+
+    def turn(self) -> None:
+        """Reads and answers in turns. At first one at a time; while there are more, twice as many are read each time, for the
+        newest is answered first. What is left waits until others had their turn."""
+        if self._again is not None:
+            self._again.cancel()
+        self._again, left, size = None, _AT_ONCE, _READ if self._queue else 1
+        for _ in range(_TURNS):
+            more = self._server.read(size)
+            left -= self.work(left)
+            if left <= 0 or not more:
+                break
+            size = min(2 * size, _READ)
+        if self._queue and self._server.socket is not None:
+            self._again = asyncio.get_running_loop().call_soon(self.turn)
+
+    def work(self, most: int = _READ) -> int:
+        """Answers some of those that wait. Returns how many."""
+        now = self._clock()
+        for done in range(most):
+            data = self._queue.take(now)
+            if data is None:
+                return done
+            self._answer(data)
+        return most
+
+    def _answer(self, data: bytes) -> None:
+        counters = self._recorder.counters
         try:
-            decision = self._decide(dhcp.parse(data))
+            answer = self._answers.to(data)
         except dhcp.DhcpError:
             counters["dhcp.malformed"] += 1
             return
-        counters[f"dhcp.{decision.outcome.value}"] += 1
-        send = None if decision.reply is None else partial(self._send, decision, decision.reply)
-        self._recorder.answered(decision.notes, send, "DHCP", self._settings.interface)
+        counters[_COUNTER[answer.outcome]] += 1
+        send = None if answer.way is None else partial(self._send, answer, answer.way, data)
+        self._recorder.answered(answer.notes, send, "DHCP", self._interface)
 
-    def _send(self, decision: Decision, reply: dhcp.DhcpPacket) -> None:
-        port = self._settings.dhcp_port
-        payload = dhcp.build(reply)
-        if decision.way is Way.FRAME and self._raw is not None:
-            self._raw.send(build_frame(self._mac, reply.mac, (self._address, port), (decision.address, port + 1), payload))
+    def _send(self, answer: Answer, way: Way, data: bytes) -> None:
+        port, payload = self._port, answer.payload(data)
+        if way is Way.FRAME and self._raw is not None:
+            self._raw.send(build_frame(self._mac, data[CHADDR], (answer.source, port), (answer.address, port + 1), payload))
         elif self._server.socket is not None:
-            target = (socket.inet_ntoa(decision.address), port if decision.way is Way.RELAY else port + 1)
-            source = (socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, self._address, bytes(4)))
-            self._server.socket.sendmsg([payload], [source], 0, target)
+            target = (socket.inet_ntoa(answer.address), port if way is Way.RELAY else port + 1)
+            self._server.socket.sendmsg((payload,), self._sources[answer.source], 0, target)

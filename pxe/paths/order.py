@@ -7,6 +7,7 @@ no quoting.
 
 from __future__ import annotations
 
+import os.path
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,14 +75,15 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
     if any(w.startswith("layercake.") for w in extra):
         raise InputError(f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
                          hint="those say who the node is and are written by the head alone")
+    home = node.subnet or own(settings)
     words = [
         f"layercake.node={word('node', node.id)}",
         f"layercake.name={word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
-        *(node.subnet or own(settings)).words(node.ip),
+        *home.words(node.ip),
         *([f"layercake.boot={word('boot_set', node.boot_set)}"] if node.boot_set else []),
-        f"layercake.head={word('head_url', settings.head_url)}",
-        f"layercake.sync={word('sync_address', settings.sync_address)}",
+        f"layercake.head={word('head_url', home.place.head_url)}",
+        f"layercake.sync={word('sync_address', home.place.sync_address)}",
         f"layercake.token={word('token', token)}",
         f"layercake.time={now:.0f}",
         "panic=10",  # a node that panics starts again by itself, and its firmware then shows up in the history
@@ -97,7 +99,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
 
 def initrds(directory: Path) -> tuple[str, ...]:
     """The archives of a boot set in the order that they are fetched in: minOS last, it is what a node waits for."""
-    return (HARDWARE, INITRD) if (directory / HARDWARE).is_file() else (INITRD,)
+    return (HARDWARE, INITRD) if os.path.isfile(f"{directory}/{HARDWARE}") else (INITRD,)  # noqa: PTH113 (a third of the time)
 
 
 def environment() -> ImmutableSandboxedEnvironment:

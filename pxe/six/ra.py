@@ -1,6 +1,7 @@
 """IPv6 router advertisements: without one, iPXE waits 14 s after its DHCP ACK. RFC 4861.
 
-We are no router: the router lifetime is 0, so nodes take an address of the prefix and no default route.
+We are no router: the router lifetime is 0, so nodes take an address of the prefix and no default route. Where nodes have reserved
+addresses of IPv6, they are told to ask for them by DHCPv6.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import asyncio
 import ipaddress
 import socket
 import struct
+from collections.abc import Sequence
 
 from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.network import AnyNetwork
 from pxe import events
 from pxe.notes import Note, Recorder
-from pxe.settings import Settings
+from pxe.settings import packed
 
 SOLICITATION, ADVERTISEMENT = 133, 134
 _ALL_NODES, _ALL_ROUTERS = "ff02::1", "ff02::2"
@@ -21,7 +24,8 @@ _HOP_LIMIT = 255  # RFC 4861 section 6.1.1: proof that a packet comes from this 
 _HEADER = struct.Struct("!BBHBBHII")
 _PREFIX = struct.Struct("!BBBBIII16s")
 _VALID_S, _PREFERRED_S = 86_400, 14_400
-_ON_LINK_AUTONOMOUS = 0xC0
+_ON_LINK, _ON_LINK_AUTONOMOUS, _MANAGED = 0x80, 0xC0, 0xC0
+_RDNSS, _RDNSS_S = struct.Struct("!BBHI"), 600
 _EVERY_S = 200.0  # MinRtrAdvInterval's default: section 6.2.1
 _INITIAL, _INITIAL_EVERY_S = 3, 16.0  # the first few come sooner: section 6.2.4
 _RETRY_S = 1.0
@@ -31,11 +35,17 @@ _DRAIN = 64
 _CMSG_BYTES = 128
 
 
-def build_advertisement(prefix: str) -> bytes:
-    """The ICMPv6 message; the kernel fills in the checksum. `prefix` is a /64."""
-    network = ipaddress.IPv6Network(prefix)
-    return _HEADER.pack(ADVERTISEMENT, 0, 0, 64, 0, 0, 0, 0) + _PREFIX.pack(
-        3, 4, network.prefixlen, _ON_LINK_AUTONOMOUS, _VALID_S, _PREFERRED_S, 0, network.network_address.packed)
+def build_advertisement(prefix: str | None, managed: Sequence[AnyNetwork] = (), servers: Sequence[str] = ()) -> bytes:
+    """The ICMPv6 message; the kernel fills in the checksum. In `prefix`, a /64, who likes makes an address for itself; those of
+    `managed` are on the link, and their addresses come by DHCPv6. `servers` are DNS servers of IPv6 (RFC 8106)."""
+    flags = _MANAGED if managed else 0
+    found = _HEADER.pack(ADVERTISEMENT, 0, 0, 64, flags, 0, 0, 0)
+    prefixes = [(ipaddress.IPv6Network(prefix), _ON_LINK_AUTONOMOUS)] if prefix is not None else []
+    for network, how in (*prefixes, *((network, _ON_LINK) for network in managed)):
+        found += _PREFIX.pack(3, 4, network.prefixlen, how, _VALID_S, _PREFERRED_S, 0, network.network_address.packed)
+    if servers:
+        found += _RDNSS.pack(25, 1 + 2 * len(servers), 0, _RDNSS_S) + b"".join(map(packed, servers))
+    return found
 
 
 def is_solicitation(message: bytes, hop_limit: int) -> bool:
@@ -46,11 +56,9 @@ def is_solicitation(message: bytes, hop_limit: int) -> bool:
 class Advertiser:
     """Answers solicitations at once and advertises every few minutes."""
 
-    def __init__(self, settings: Settings, recorder: Recorder) -> None:
-        if settings.ra_prefix is None:
-            raise ValueError("no ra_prefix is set")
-        self._interface = settings.interface
-        self._message = build_advertisement(settings.ra_prefix)
+    def __init__(self, interface: str, message: bytes, recorder: Recorder) -> None:
+        """`message` is that of `build_advertisement`."""
+        self._interface, self._message = interface, message
         self._recorder = recorder
         self._sock: socket.socket | None = None
         self._index = 0
@@ -77,7 +85,8 @@ class Advertiser:
         except OSError as error:
             self.close()
             raise OperationFailed(f"cannot send router advertisements on {self._interface}: {error.strerror}",
-                                  hint="it needs root and IPv6 on the interface; or take ra_prefix out of the settings") from error
+                                  hint="it needs root and IPv6 on the interface; or take ra_prefix, or its network of IPv6, out of "
+                                       "the settings") from error
         asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
         self._periodic()
 

@@ -37,22 +37,24 @@ def own_address(interface: str, prefix: str) -> str:
 
 
 class Dhcp6Server:
-    """Receives, has `decide` decide, answers. For `settings.ra_prefix` only."""
+    """Receives on an interface, has `decide` decide, answers: for the networks of IPv6 that the head is in there, and on the first
+    interface for `settings.ra_prefix`."""
 
-    def __init__(self, settings: Settings, nodes: Nodes, windows: Windows, recorder: Recorder, clock: Callable[[], float]) -> None:
-        if settings.ra_prefix is None:
-            raise ValueError("no ra_prefix is set")
-        self._settings, self._prefix = settings, settings.ra_prefix
+    def __init__(self, settings: Settings, interface: str, nodes: Nodes, windows: Windows, recorder: Recorder,
+                 clock: Callable[[], float]) -> None:
+        self._interface, self._lease = interface, settings.lease_s
+        self._prefix = (settings.ra_prefix or "") if interface == settings.interface else ""
+        self._here = tuple(own.network for own in settings.heads if own.interface == interface and own.network.version == 6)
         self._nodes, self._windows = nodes, windows
         self._recorder = recorder
         self._clock = clock
         self._duid, self._address, self._looked = b"", "", float("-inf")
         self._server = DatagramServer(self._handle, failed=lambda error: recorder.failed(
-            "receive", "DHCPv6", settings.interface, error))
+            "receive", "DHCPv6", interface, error))
 
     def open(self) -> None:
         """Starts to answer. Raises OperationFailed."""
-        interface = self._settings.interface
+        interface = self._interface
         try:
             index = socket.if_nametoindex(interface)
             group = socket.inet_pton(socket.AF_INET6, _ALL_SERVERS) + struct.pack("=I", index)
@@ -75,9 +77,9 @@ class Dhcp6Server:
         counters = self._recorder.counters
         counters["dhcpv6.received"] += 1
         now = self._clock()
-        if now >= self._looked + _LOOK_EVERY_S:
-            self._address, self._looked = own_address(self._settings.interface, self._prefix), now
-        net = Network(self._duid, self._address, self._prefix, self._settings.lease_s)
+        if self._prefix and now >= self._looked + _LOOK_EVERY_S:
+            self._address, self._looked = own_address(self._interface, self._prefix), now
+        net = Network(self._duid, self._address, self._prefix, self._lease, self._here)
         try:
             decision = decide(dhcp.parse(data), source[0], self._nodes, self._windows, net, now)
         except dhcp.Dhcp6Error:
@@ -86,4 +88,4 @@ class Dhcp6Server:
         counters[f"dhcpv6.{decision.outcome.value}"] += 1
         udp = self._server.socket
         send = partial(udp.sendto, decision.reply, source) if decision.reply and udp is not None else None
-        self._recorder.answered(decision.notes, send, "DHCPv6", self._settings.interface)
+        self._recorder.answered(decision.notes, send, "DHCPv6", self._interface)

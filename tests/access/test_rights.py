@@ -21,6 +21,7 @@ from tests.support.world import World
 ROUTES = routes()
 NAMES = {"nodes": OWN, "images": "none", "boot": "none", "profiles": "none", "tokens": "nobody", "calls": "boot.steps"}
 BODIES: dict[str, dict[str, Any]] = {
+    "EntryRequest": {"set": {"console": "ttyS1"}},
     "ApplyRequest": {"yaml": RACK}, "InventoryText": {"yaml": RACK}, "RangeRequest": {}, "StateRequest": {"state": "up"},
     "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "ImageRequest": {"path": "/none", "name": "x"},
     "RollRequest": {"image": "three"}, "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},

@@ -16,7 +16,7 @@ from imageapi.events import EVENTS as IMAGE_EVENTS
 from layercake.head import events
 from layercake.head.access.caller import Caller
 from layercake.head.rolls.facts import Phase
-from layercake.head.state.store import Event
+from layercake.head.state.store import Event, Interface
 from layercake.head.views.events import meanings
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.facts import Quarantine
@@ -46,6 +46,7 @@ def plant(world: World) -> None:
     record.machine = dataclasses.replace(record.machine, last_error="canary-why", not_before=world.clock.now + 9.0,
                                          quarantine=Quarantine("power-on", "canary-why", world.clock.now, 3))
     record.boots = replace(record.boots, agent_error="canary-why")
+    record.interfaces = (Interface("bond0", trouble="canary-why"),)
     roll = rolls.get(OWN_ROLL)
     nodes = {k: replace(n, reason="canary-why") for k, n in roll.nodes.items()}
     rolls._rolls[OWN_ROLL] = replace(roll, state=Phase.PAUSED, reason="canary-why", nodes=nodes)

@@ -38,7 +38,7 @@ async def served(limits: Limits = LIMITS) -> AsyncIterator[int]:
     app.router.add_route("*", "/me", _answer)
     app.router.add_get("/big", _big)
     server = WebServer(app, limits, idle_s=30.0)
-    await server.open(door.bound("127.0.0.1", 0))
+    await server.open(*door.bound(["127.0.0.1"], 0))
     try:
         yield server.port
     finally:
@@ -173,7 +173,7 @@ async def test_who_has_left_holds_no_place_when_its_request_comes_to_something()
     app = web.Application()
     app.router.add_get("/late", late)
     server = WebServer(app, LIMITS)
-    await server.open(door.bound("127.0.0.1", 0))
+    await server.open(*door.bound(["127.0.0.1"], 0))
     try:
         link = knock(server.port, data=b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(arrived.wait(), 5)
@@ -217,3 +217,10 @@ async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         told = [r for r in caplog.records if r.name == "layercake.door"]
         assert 0 < len(told) < 40 and not any(r.exc_info for r in caplog.records)
+
+
+def test_machines_of_a_network_of_the_heads_own_count_each_for_itself() -> None:
+    near = Limits().beside(["10.0.0.1", "fd00:121::1"]).near
+    assert door._address(("fd00:121::56", 1, 0, 0), near) == "fd00:121::56"
+    assert door._address(("fd00:122::56", 1, 0, 0), near) == "fd00:122::"
+    assert door._address(("::ffff:10.0.0.9", 1, 0, 0), near) == "10.0.0.9"

@@ -25,6 +25,7 @@ from sampleimages import systemd_image
 from vrack.rack import Rack
 
 from minos.build import sets
+from minos.hardware import FOUND
 from pxe.paths.order import KERNEL, initrds
 from tests.bench._history import boot_steps, median
 
@@ -67,11 +68,10 @@ def ours(rack: Rack, head: HeadRun) -> tuple[float, float, dict[str, dict[str, f
     joined = max(s["joined"] for s in steps.values())
     plugged: dict[str, float] = {}
     while (sets.all_of(head.data / "boot")[0].directory / sets.HARDWARE).exists() and len(plugged) < len(rack.nodes):
-        plugged = {n.name: e["data"]["cold_plug_s"] for n in rack.nodes for e in head.history(n.name, "node.hardware")
-                   if e["at"] >= start}
+        told = {n.name: head.cli("node", "exec", n.name, "--", "cat", f"/run/layercake/{FOUND}", check=False) for n in rack.nodes}
+        plugged = {name: json.loads(done.stdout)["cold_plug_s"] for name, done in told.items() if done.returncode == 0}
         if time.time() - start > LIMIT_S:
             raise SystemExit("nodes do not tell of their hardware: " + head.describe())
-        time.sleep(0.1)
     head.api("POST", "/v1/nodes/state", {"range": names, "state": "off"})
     head.wait_converged(120)
     return joined, done, steps, max(plugged.values(), default=0.0)

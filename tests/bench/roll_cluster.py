@@ -2,7 +2,7 @@
 
 Each roll is staged on every node, then all switch at once (`POST /v1/rolls` with a gate of no time). Per node: from the order to
 switch to the datagram that says ACTIVE, both on the head's clock, and the gap, which the node measures itself. `total` is from the
-request to the end of the roll, staging included.
+request to the end of the roll, staging included. `ratio` is that of the four VMs to the same switch by bare commands on them.
 
 Then the head goes over to a real Ceph, and the VMs roll between images in it. This host's kernel has no RBD, so the agents on it
 take no part in that; `file_*` are figures of the same four VMs, so that the stores stand side by side. Prints one JSON object last.
@@ -28,6 +28,7 @@ from hostnode import HeadNamespace, HostNode, ask_for_token
 from sampleimages import plain_image
 from vrack.rack import Rack
 
+from tests.bench import _bareroll
 from tests.bench._history import median, quantile
 from tests.bench.roll import figures
 
@@ -49,6 +50,7 @@ class Cluster(HeadRun):
 
     def start(self, limit_s: float = 30.0) -> None:
         """Starts the head that also gives tokens to nodes without firmware."""
+        self.configure({})
         command = [sys.executable, str(ROOT / "vm-testbed/hosthead.py"), str(self.data)]
         self.serve(lambda log: self.rack.exec(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log), limit_s)
 
@@ -110,7 +112,7 @@ def summary(prefix: str, runs: list[tuple[float, dict[str, tuple[float, float]]]
 def with_ceph(cluster: Cluster, ceph: CephRun) -> None:
     """The head goes over to the cluster; what the nodes run stays."""
     cluster.stop()
-    cluster._override({"images": {
+    cluster.configure({"images": {
         "store": "rbd", "conf": str(ceph.conf), "keyring": str(ceph.keyring("layercake")), "pool": POOL,
         "node_keyring": str(ceph.keyring("node")),
     }})
@@ -135,6 +137,8 @@ def bench(directory: Path, rolls: int, rbd: bool) -> dict[str, Any]:
         runs = [cluster.roll("@all", [*machines, *hosts], ("plain-2", "plain-1")[i % 2]) for i in range(rolls)]
         found |= {"total_p50_s": round(median([total for total, _ in runs]), 2)} | summary("host", runs, set(hosts))
         runs = [cluster.roll("n[0-3]", machines, ("plain-2", "plain-1")[i % 2]) for i in range(rolls)]
+        bare = median(_bareroll.switches(cluster, machines, rolls))
+        found |= {"bare_p50_s": round(bare, 3), "ratio": round(summary("", runs, set(machines))["_p50_s"] / bare, 2)}
         found |= {"file_total_p50_s": round(median([total for total, _ in runs]), 2)} | summary("file", runs, set(machines))
         if rbd:
             with CephRun(rack) as ceph:

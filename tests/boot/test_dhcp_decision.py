@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def test_discover_offers_the_reservation(state: BootState) -> None:
     assert decision.reply.options == {
         53: b"\2", 54: SERVER, 51: (3600).to_bytes(4, "big"), 58: (1800).to_bytes(4, "big"), 59: (3150).to_bytes(4, "big"),
         1: socket.inet_aton("255.255.255.0"), 3: socket.inet_aton("10.99.0.254"),
-        6: SERVER + socket.inet_aton("10.99.0.2"), 12: b"n1",
+        6: SERVER + socket.inet_aton("10.99.0.2"), 12: b"n1", 42: SERVER,
     }
     assert (decision.reply.yiaddr, decision.reply.siaddr, decision.reply.file) == (IP, bytes(4), b"")
     assert decision.notes == ()
@@ -224,6 +225,28 @@ def test_the_boot_program_by_architecture(
         assert (decision.reply.file, decision.reply.options[67], decision.reply.siaddr) == (file, file, siaddr)
         assert more.items() <= decision.reply.options.items()
         assert len(dhcp.build(decision.reply)) <= 576  # what every client must take (RFC 2131 section 2)
+
+
+def test_the_heads_ipxe_goes_before_that_of_a_card_which_shall_not_be_used(state: BootState) -> None:
+    """Both ask as iPXE: which one it is says what was fetched before."""
+    old = state.nodes.by_mac(MAC)
+    assert old is not None
+    state.nodes.put(replace(old, card_ipxe=False))
+    arm(state)
+
+    def program() -> bytes:
+        decision = ask(state, packet(MessageType.DISCOVER, IPXE))
+        assert decision.reply is not None
+        return decision.reply.file
+
+    script = b"http://10.99.0.1:8080/boot/52-54-00-00-01-01"
+    assert program() == b"undionly.kpxe"
+    state.windows.record(NODE, Step.NBP, 1.0, {}, done=False)
+    assert program() == b"undionly.kpxe", "its transfer has not ended"
+    state.windows.record(NODE, Step.NBP, 2.0, {})
+    assert program() == script
+    state.windows.record(NODE, Step.SCRIPT, 3.0, {})
+    assert program() == b"undionly.kpxe", "it has begun anew"
 
 
 def test_steps_of_an_armed_client(state: BootState) -> None:

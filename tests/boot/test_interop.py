@@ -182,6 +182,21 @@ def test_tftp_clients_get_the_same_bytes(
     assert (sent[0], sent[4]["file"], sent[4]["bytes"]) == (NODE, name, len(want))
 
 
+@pytest.mark.parametrize("mtu", ["1500", "1000"])
+def test_windows_arrive_whole_also_where_the_kernel_cannot_cut_them(
+        running: Any, wire: Any, files: dict[str, Any], tmp_path: Path, mtu: str) -> None:
+    """A window goes to the kernel in one piece; a path with a smaller MTU takes none of that."""
+    for name, interface in ((wire.head, wire.head_if), (wire.client, wire.client_if)):
+        wire._ip("-n", name, "link", "set", interface, "mtu", mtu)
+    wire.give_address()
+    running.arm()
+    got = tmp_path / "got"
+    assert wire.run("atftp", "--option", "blksize 1468", "--option", "windowsize 16", "--get", "-r", "snponly.efi", "-l", str(got),
+                    "10.99.0.1").returncode == 0
+    assert got.read_bytes() == Path(files["ipxe_dir"], "snponly.efi").read_bytes()
+    assert "tftp.send-failed" not in running.stats()
+
+
 def test_tftpy_gets_the_same_bytes(running: Any, wire: Any, files: dict[str, Any], tmp_path: Path) -> None:
     import tftpy
 

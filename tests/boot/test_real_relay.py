@@ -108,3 +108,16 @@ def test_a_node_of_the_heads_network_behind_the_relay_gets_nothing(running: Any,
     assert done.returncode == 2, done.stderr
     event = next(e for e in running.link.events if e[1] == "dhcp.other-network")
     assert event[4]["relay"] == "10.120.0.1" and "speaks for network far" in event[2]
+
+
+def test_a_stranger_behind_the_relay_gets_an_address_of_that_network_and_renews_straight(
+        running: Any, far: str, tmp_path: Path) -> None:
+    """No node is in that network. The first of its addresses for guests is the one that dhclient is given by hand."""
+    running.do(running.service.network_changed("far", {**FAR, "guests": ["10.120.0.50-10.120.0.51"]}))
+    text = asked(running, far, tmp_path, lambda: running.stats().get("dhcp.acked", 0) >= 2)
+    for line in ("fixed-address 10.120.0.50;", "option routers 10.120.0.1;", "option dhcp-lease-time 600;",
+                 'option domain-name "far.example.org";', "option dhcp-server-identifier 10.99.0.1;"):
+        assert line in text, text
+    assert running.stats()["dhcp.offered"] == 1 and "host-name" not in text
+    one, = running.do(running.service.call("boot.leases", {}))["leases"]
+    assert (one["mac"], one["network"]) == (FAR_MAC, "far")

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.network import HeadAddress
 from pxe.dhcp import packet as dhcp
+from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
 from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import Heard, Relays, parts_of, relay_of
@@ -214,8 +216,9 @@ def test_the_kernel_command_line_has_the_nodes_own_network(nodes: Nodes, setting
 def test_the_relay_that_was_heard_last_is_shown(nodes: Nodes) -> None:
     clock = FakeClock(100.0)
     relays = Relays(clock)
-    relays.saw("far", discover(MACS["far"], "10.120.0.1", b"\1\4swp1\2\2\xff\0"))
-    relays.saw("near", discover(MACS["near"]))
+    relay = relay_of(discover(MACS["far"], "10.120.0.1", b"\1\4swp1\2\2\xff\0"))
+    assert relay is not None and relay_of(discover(MACS["near"])) is None
+    relays.heard("far", relay)
     clock.now += 5.0
     heard = relays.view()
     assert set(heard) == {"far"}
@@ -230,3 +233,51 @@ def test_what_relays_say_is_read_or_left_whatever_it_is(agent: bytes) -> None:
     assert relay is not None and len(relay.link) == 4
     for shown in (relay.circuit, relay.remote):
         assert shown.isprintable() and len(shown) <= 3 * 64
+
+
+SIDE = {"name": "side", "subnet": "10.121.0.0/24"}
+BEHIND = {"name": "behind", "subnet": "10.122.0.0/24", "gateway": "10.122.0.1", "head": "10.121.0.1"}
+
+
+@pytest.fixture
+def both(nodes: Nodes) -> Settings:
+    """A head in two networks, on two interfaces, with a node in the second one and one behind a router there."""
+    settings = boot_settings(gateway="10.99.0.254", more=[HeadAddress(interface="br2", address="10.121.0.1", prefix=24)])
+    for mac, ip, network in ((MACS["other"], "10.121.0.50", SIDE), (MACS["far"], "10.122.0.50", BEHIND)):
+        nodes.put(from_record(mac.hex(), {"name": f"n{ip[-2:]}", "macs": [mac.hex(":")], "ip": ip, "network": network}, settings))
+    return settings
+
+
+def test_a_head_in_several_networks_tells_each_node_the_address_that_it_can_reach(nodes: Nodes, both: Settings) -> None:
+    firmware, windows = {60: b"PXEClient:Arch:00007", 93: b"\0\7"}, Windows()
+    for mac in (OWN, MACS["other"], MACS["far"]):
+        windows.arm(mac.hex(), "t" * 32, 60.0, 0.0, confirmed=True)
+    for mac, interface, giaddr, address in (
+            (OWN, "br0", "0.0.0.0", "10.99.0.1"), (MACS["other"], "br2", "0.0.0.0", "10.121.0.1"),
+            (MACS["far"], "br2", "10.122.0.1", "10.121.0.1"), (MACS["far"], "br0", "10.122.0.1", "10.121.0.1")):
+        asked = packet(MessageType.DISCOVER, mac, firmware, giaddr=a(giaddr))
+        decision = decide(asked, nodes, windows, Common(both, interface), 1.0)
+        assert (decision.outcome, decision.source) == (Outcome.OFFERED, a(address)), (interface, giaddr)
+        assert decision.reply is not None and decision.reply.siaddr == decision.reply.options[54] == a(address)
+        assert decision.reply.options[66] == address.encode()
+        line = command_line(node, mac, "t" * 32, both, 0.0) if (node := nodes.by_mac(mac)) is not None else ""
+        assert f"layercake.head=https://{address}:8443 layercake.sync={address}:31415" in line
+
+
+def test_a_node_gets_its_address_on_its_own_interface_only(nodes: Nodes, both: Settings) -> None:
+    for mac, interface in ((OWN, "br2"), (MACS["other"], "br0")):
+        decision = decide(discover(mac), nodes, Windows(), Common(both, interface), 1.0)
+        assert decision.outcome is Outcome.OTHER_NETWORK
+
+
+def test_what_is_kept_for_one_interface_is_no_answer_on_another(nodes: Nodes, both: Settings) -> None:
+    made = [Answers(nodes, Windows(), Relays(lambda: 1.0), Common(both, interface), lambda: 1.0) for interface in ("br2", "br0")]
+    asked = dhcp.build(discover(MACS["other"]))
+    assert [made[0].to(asked).outcome for _ in range(2)] == [Outcome.OFFERED, Outcome.OFFERED]
+    assert made[1].to(asked).outcome is Outcome.OTHER_NETWORK and made[0].to(asked).outcome is Outcome.OFFERED
+
+
+def test_what_was_chosen_at_either_address_is_ours(nodes: Nodes, both: Settings) -> None:
+    for server, outcome in (("10.121.0.1", Outcome.ACKED), ("10.99.0.1", Outcome.ACKED), ("10.121.0.9", Outcome.OTHER_SERVER)):
+        asked = packet(MessageType.REQUEST, MACS["other"], {50: a("10.121.0.50"), 54: a(server)})
+        assert decide(asked, nodes, Windows(), Common(both, "br2"), 1.0).outcome is outcome

@@ -43,7 +43,8 @@ def test_the_kernel_command_line(node: Node, settings: Settings) -> None:
     assert command_line(node, node.macs[0], TOKEN, settings, NOW).split() == [
         "layercake.node=6b1f2a3c-0000-4000-8000-000000000001", "layercake.name=n1",
         "layercake.mac=52:54:00:00:01:01", "layercake.ip=10.99.0.11/24", "layercake.gateway=10.99.0.254",
-        "layercake.dns=10.99.0.1,10.99.0.2", "layercake.head=https://10.99.0.1:8443", "layercake.sync=10.99.0.1:31415",
+        "layercake.dns=10.99.0.1,10.99.0.2", "layercake.ntp=10.99.0.1",
+        "layercake.head=https://10.99.0.1:8443", "layercake.sync=10.99.0.1:31415",
         f"layercake.token={TOKEN}", "layercake.time=1800000000", "panic=10", "console=ttyS0,115200", "quiet",
     ]
 

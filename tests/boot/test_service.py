@@ -15,6 +15,8 @@ from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from pxe import mutations
 from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import Decision, decide
+from pxe.dhcp.relay import Relay
 from pxe.dhcp.server import DhcpServer
 from pxe.service import PxeService
 from pxe.settings import BootSettings
@@ -321,17 +323,23 @@ def test_a_window_of_the_same_token_after_its_end_is_a_new_boot() -> None:
     assert windows.report("a", 21.0)["steps"] == []
 
 
-async def test_a_flood_of_strangers_is_not_even_read(service: PxeService, link: FakeLink) -> None:
+async def test_a_flood_of_strangers_is_not_even_read(service: PxeService, link: FakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """60,000 DISCOVERs of made-up MAC addresses: fifty are told, the rest is counted; a node is heard all the same."""
     (server,) = [s for s in service._sockets if isinstance(s, DhcpServer)]
     read: list[bytes] = []
-    decide = server._decide
-    server._decide = lambda packet: (read.append(packet.mac), decide(packet))[1]  # type: ignore[func-returns-value]
+
+    def counted(packet: dhcp.DhcpPacket, *rest: Any) -> Decision:
+        read.append(packet.mac)
+        return decide(packet, *rest)
+
+    monkeypatch.setattr(server._answers, "_decide", counted)
     discover = {dhcp.MESSAGE_TYPE: bytes((dhcp.MessageType.DISCOVER,))}
     for number in range(60_000):
         mac = b"\x02" + number.to_bytes(5, "big") + bytes(10)
-        server._handle(dhcp.build(dhcp.DhcpPacket(dhcp.REQUEST, number, mac, discover)) if number < 100 else strange(number))
-    server._handle(dhcp.build(dhcp.DhcpPacket(dhcp.REQUEST, 1, bytes.fromhex("525400000101").ljust(16, b"\0"), discover)))
+        server.receive(dhcp.build(dhcp.DhcpPacket(dhcp.REQUEST, number, mac, discover)) if number < 100 else strange(number))
+        server.work()
+    server.receive(dhcp.build(dhcp.DhcpPacket(dhcp.REQUEST, 1, bytes.fromhex("525400000101").ljust(16, b"\0"), discover)))
+    server.work()
     assert len([e for e in link.events if e[1] == "dhcp.unknown-mac"]) == 50
     assert len(read) == 51 and read[-1] == bytes.fromhex("525400000101")
     assert service.stats()["dhcp.unknown-mac"] == 60_000
@@ -340,3 +348,16 @@ async def test_a_flood_of_strangers_is_not_even_read(service: PxeService, link: 
 def strange(number: int) -> bytes:
     """A packet that begins like one of a stranger's."""
     return bytes(28) + b"\x02" + number.to_bytes(5, "big") + bytes(300)
+
+
+async def test_a_boot_behind_a_relay_of_which_nothing_comes_says_when_the_relay_was_heard(
+        service: PxeService, make_request: Ask, clock: Any) -> None:
+    far = {"name": "far", "subnet": "10.120.0.0/24", "gateway": "10.120.0.1"}
+    await service.node_changed(NODE, {**RECORD, "ip": "10.120.0.50", "network": far})
+    request = make_request("boot-wait")
+    assert service.stalled(request).endswith("; no relay of its network far was heard since the boot service began")
+    service._relays.heard("far", Relay(b"\x0a\x78\0\1", b"\x0a\x78\0\1", None, {}))
+    clock.now += 300
+    assert service.stalled(request).endswith("; the relay of its network far, 10.120.0.1, was heard 300 s ago")
+    await service.node_changed(NODE, {**RECORD, "ip": "10.120.0.50", "network": None})
+    assert "relay" not in service.stalled(request)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -99,6 +99,20 @@ async def test_who_is_at_it_is_not_pushed_out_by_requests_alone(rig: Rig) -> Non
     honest._until = 99
     await asyncio.wait_for(honest.done.wait(), 5)
     assert b"".join(honest.got[n] for n in sorted(honest.got)) == PROGRAM
+
+
+async def test_one_transfer_more_than_an_address_may_have_is_let_go(rig: Rig) -> None:
+    """All that it has have gone on, so none of them makes room."""
+    troubles: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: troubles.append(context))
+    for _ in range(8):
+        await asyncio.wait_for((await rig.client(until=1)).first.wait(), 5)
+    while not all(live.transfer.sent for live in rig.server._live.values()):
+        await asyncio.sleep(0)
+    await rig.client(until=-1)
+    while not rig.counters["tftp.too-many"]:
+        await asyncio.sleep(0)
+    assert len(rig.server._live) == len(rig.server._by_socket) == 8 and not troubles
 
 
 def test_a_transfer_has_an_end_whatever_the_client_does() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
-from minos.build import hardware, kernel, profiles
+from minos.build import cpio, hardware, kernel, profiles
 from minos.build.kernel import Kernel
 from minos.build.profiles import KNOWN, Profile
 
@@ -107,8 +107,9 @@ def test_firmware_comes_out_of_directories_as_it_lies_there(general: Kernel, tmp
     (tmp_path / "tigon/tg3.bin").write_bytes(b"microcode")
     (tmp_path / "tigon/tg3_tso.bin.xz").write_bytes(lzma.compress(b"packed"))
     found = hardware.collect(general, kernel.order(general, ("tg3",)), (tmp_path,))
-    assert found.entries["usr/lib/firmware/tigon/tg3.bin"].data == b"microcode"
-    assert "usr/lib/firmware/tigon/tg3_tso.bin.xz" in found.entries, "the kernel unpacks it"
+    assert found.packed["usr/lib/firmware/tigon/tg3.bin"] == b"microcode"
+    assert "usr/lib/firmware/tigon/tg3_tso.bin.xz" in found.packed, "the kernel unpacks it"
+    assert found.entries["usr/lib/firmware/tigon/tg3.bin"] == cpio.symlink("/usr/lib/minos/packed/usr/lib/firmware/tigon/tg3.bin")
     assert found.missing["tigon/tg3_tso5.bin"] == ("tg3",) and "tigon/tg3.bin" not in found.missing
 
 

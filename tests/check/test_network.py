@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from layercake.check.finding import Check, Finding, Severity
@@ -20,6 +21,7 @@ from layercake.check.wire.addresses import judge
 from layercake.check.wire.dhcp import discovers, servers, stranger
 from layercake.check.wire.listening import Heard
 from layercake.check.wire.lldp import lldp
+from layercake.moduleapi.network import HeadAddress
 from tests.check.conftest import ip
 from tests.check.made import NODES, made
 from tests.support.images import eventually
@@ -215,3 +217,14 @@ class Jumbo(Machine):
 
     def ip(self, *words: str) -> list[dict[str, Any]]:
         return [] if "master" in words else [{"ifname": "eth0", "mtu": 9000}]
+
+
+def test_a_head_in_two_networks_is_looked_at_in_each(tmp_path: Path) -> None:
+    site = made(tmp_path)
+    more = {"side": HeadAddress(interface="eth1", address="10.121.0.1", prefix=24)}
+    nodes = (*site.nodes, replace(site.nodes[0], name="far", ip="10.121.0.50"), replace(site.nodes[0], name="lost", ip="10.7.7.7"))
+    site = replace(site, nodes=nodes, settings=msgspec.structs.replace(site.settings, more_networks=more))
+    first, second = site.sides()
+    assert (first.settings.interface, first.settings.address) == ("eth0", "10.99.0.1")
+    assert (second.settings.interface, second.settings.address, len(second.settings.heads)) == ("eth1", "10.121.0.1", 1)
+    assert [n.name for n in second.nodes] == ["far"] and "lost" in [n.name for n in first.nodes]

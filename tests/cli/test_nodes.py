@@ -29,6 +29,7 @@ def full(head: CannedApi) -> CannedApi:
         "GET /v1/nodes/n0": (200, {"node": node_view("n0"), "history": [event(i, f"event {i}") for i in range(1, 31)]}),
         "GET /v1/nodes/n0/explain": (200, {"explanation": {"node": "n0"}, "text": "n0: working\n  is: power=ON"}),
         "GET /v1/nodes/n0/logs": (200, {"text": "line 1\nline 2\n"}),
+        "PATCH /v1/nodes/n0": (200, {"revision": 3, "changed": ["n0"], "networks": [], "rolls": []}),
         "POST /v1/nodes/clear": (200, {"nodes": ["n0", "n1"]}),
         "POST /v1/nodes/state": (200, {"nodes": ["n0", "n1"]}),
         "GET /v1/images": (200, {"images": [image]}),
@@ -50,6 +51,7 @@ COMMANDS = [line.split() for line in """\
     node show n0
     node explain n0
     node logs n0
+    node set n0 console=ttyS1 --unset kernel_args
     node clear n[0-1]
     node up @all
     node off n0 --yes

@@ -60,8 +60,10 @@ def test_every_key_of_the_inventory_is_there() -> None:
     for key in (*NODE, *GROUP, "images", "groups"):
         assert f"| `{key}` |" in page
     for module in modules.built_in():
-        for field in msgspec.structs.fields(module.part.struct) if module.part else ():
+        named = module.part.struct.ENTRY if module.part else None
+        for field in msgspec.structs.fields(named or module.part.struct) if module.part else ():
             prefix = f"{module.part.key}." if module.part and module.part.key else ""
+            prefix += "NAME." if named else ""
             assert f"| `{prefix}{field.encode_name}` |" in page
 
 

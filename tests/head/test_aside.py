@@ -131,7 +131,7 @@ async def test_many_comparisons_are_one_at_a_time(world: World, monkeypatch: pyt
         (tmp_path / name).write_bytes(b"hsqs" + name.encode() * 100)
         await world.ops.images.add(tmp_path / name, name, {})
     found, most = await outcomes([world.ops.images.difference("one", "two") for _ in range(15)])
-    assert sum(isinstance(f, Refused) for f in found) == 11 and most == 1
+    assert sum(isinstance(f, Refused) for f in found) == 11 and most <= 1, "one may be over before it is counted"
     assert sum(isinstance(f, OperationFailed) for f in found) == 4, "these are no images"
 
 

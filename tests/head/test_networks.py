@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.api.answers.nodes import NetworkList
+from layercake.api.answers.inventory import GuestList, NameList, NetworkList
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.settings import Settings
-from layercake.head.views.inventory import networks_view
+from layercake.head.views.inventory import guests_view, names_view, networks_view
 from layercake.head.views.nodes import node_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Unreachable
@@ -77,6 +77,33 @@ async def test_a_node_is_told_its_network_and_again_when_that_changes(world: Wor
     assert said[1][1] == {"networks": ["far"]}
 
 
+async def test_modules_are_told_of_networks_that_no_node_is_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, str, Any]] = []
+
+    def send(host: ModuleHost, module: str, message: pb.FromHead) -> bool:
+        if message.WhichOneof("kind") == "network_changed":
+            said.append((module, "is", json.loads(message.network_changed.json)))
+        elif message.WhichOneof("kind") == "network_removed":
+            said.append((module, "is gone", message.network_removed.name))
+        elif message.WhichOneof("kind") == "node_changed":
+            said.append((module, "node", None))
+        return True
+
+    monkeypatch.setattr(ModuleHost, "send", send)
+    guests = NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]")
+    await world.ops.inventory.apply(guests, "x.yaml", None, False)
+    far = {"name": "far", "subnet": "10.20.0.0/24", "gateway": "10.20.0.1", "guests": ["10.20.0.9-10.20.0.10"]}
+    near = {"name": "near", "subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}
+    assert sorted(said[:2], key=str) == [("pxe", "is", far), ("pxe", "is", near)], "they come before the nodes"
+    assert {what for _, what, _ in said[2:]} == {"node"}
+    said.clear()
+    world.head.teller.everything(world.head.table.modules["pxe"])
+    assert said[:2] == [("pxe", "is", far), ("pxe", "is", near)], "a process that is new is told of all"
+    said.clear()
+    await world.ops.inventory.apply(INVENTORY, "x.yaml", None, False)
+    assert sorted(said[:2]) == [("pxe", "is gone", "far"), ("pxe", "is gone", "near")]
+
+
 async def test_a_node_is_shown_with_its_network(world: World) -> None:
     assert node_view(world.node("n1"), 0.0, world.head.table)["network"] is None
     await world.ops.inventory.apply(MOVED, "x.yaml", None, False)
@@ -117,6 +144,31 @@ async def test_networks_are_shown_with_use_and_relay(world: World, monkeypatch: 
     assert [(n["name"], n["nodes"]) for n in mine] == [("far", 0), ("near", 1)], "of others' nodes nothing is counted"
 
 
+async def test_guests_are_shown_and_counted_for_the_whole_site_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = {"network": "far", "mac": "02:00:00:00:00:01", "address": "10.20.0.9", "name": "laptop", "seconds": 9.5}
+    pages = {0: {"leases": [lease], "more": 1}, 1: {"leases": [lease], "more": 0}}
+
+    async def ask(call: str, params: Any) -> Any:
+        counts = {"far": {"used": 1, "addresses": 2}}
+        return {"boot.relays": {}, "boot.guests": counts, "boot.leases": pages[params.get("start", 0)]}[call]
+
+    async def nobody(call: str, params: object) -> Any:
+        raise Unreachable("cannot ask: the module is not there")
+
+    await world.ops.inventory.apply(NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]"), "x.yaml", None, False)
+    monkeypatch.setattr(world.head, "ask", ask)
+    shown = await networks_view(world.head, None)
+    assert [(n["name"], n["guests"], n["guest_addresses"], n["guests_used"]) for n in shown] == [
+        ("far", ["10.20.0.9-10.20.0.10"], 2, 1), ("near", [], 0, None)]
+    msgspec.convert({"networks": shown}, NetworkList, strict=True)
+    assert [n["guests_used"] for n in await networks_view(world.head, lambda record: True)] == [None, None]
+    assert await guests_view(world.head) == [lease, lease]
+    msgspec.convert({"guests": [lease]}, GuestList, strict=True)
+    monkeypatch.setattr(world.head, "ask", nobody)
+    assert [n["guests_used"] for n in await networks_view(world.head, None)] == [None, None]
+    assert await guests_view(world.head) is None
+
+
 async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_it(
         world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(call: str, params: object) -> Any:
@@ -143,3 +195,29 @@ async def test_a_record_of_an_older_head_has_no_network(world: World) -> None:
     record = world.node("n0").node.to_record()
     del record["network"]
     assert world.head.table.node(record) == dataclasses.replace(world.node("n0").node, network="")
+
+
+async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(name: str, node: str, bmc: bool = False) -> dict[str, Any]:
+        return {"name": name, "type": "A", "data": "10.1.0.1", "node": node, "bmc": bmc}
+
+    rows = [row("n0", "n0"), row("n0-bmc", "n0", True), row("n1", "n1"), row("layercake", "")]
+    asked: list[tuple[str, Any]] = []
+
+    async def ask(call: str, params: dict[str, Any]) -> Any:
+        asked.append((call, params))
+        start = params.get("start", 0)
+        return {"serves": True, "address": "10.1.0.1", "domains": [], "forward": [], "ours": True, "records": rows[start:start + 3],
+                "more": 0 if start else 3}
+
+    monkeypatch.setattr(world.head, "ask", ask)
+    whole = await names_view(world.head, "n0", None, brief=False)
+    msgspec.convert(whole, NameList, strict=True)
+    assert asked == [("boot.names", {"name": "n0", "start": start}) for start in (0, 3)] and whole["records"] == rows
+    brief = await names_view(world.head, "", None, brief=True)
+    assert [r["name"] for r in brief["records"]] == ["n0", "n1", "layercake"]
+    mine = await names_view(world.head, "", lambda record: record.name == "n0", brief=False)
+    assert [r["name"] for r in mine["records"]] == ["n0", "n0-bmc", "layercake"]
+    monkeypatch.setattr(world.head, "settings", Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"]))
+    own, = await networks_view(world.head, None)
+    assert own["dns"] == ["10.1.0.1"], "what its nodes are told is the head itself"

@@ -181,3 +181,44 @@ async def test_a_plan_of_many_nodes_lets_the_head_go_on(world: World) -> None:
     assert len(plan["plans"]) == 3000 and turns > 50
     with pytest.raises(Refused, match="others are at it"):
         await asyncio.gather(*(world.ops.inventory.plan(INVENTORY, "x.yaml") for _ in range(6)))
+
+
+async def test_a_change_of_one_line_touches_one_node(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the others nothing is read again, told to modules, or told over the network."""
+    told: list[str] = []
+    monkeypatch.setattr(world.head.teller, "changed", lambda record: told.append(record.name))
+    many = INVENTORY + "".join(f'  m{i}: {{mac: "52:54:01:00:00:{i:02x}", ip: 10.1.1.{i}}}\n' for i in range(50))
+    await world.ops.inventory.apply(many, "x.yaml", None, False)
+    before = {record.name: (record.node, record.cfg_revision) for record in world.head.store}
+    told.clear()
+    changed = many.replace("ip: 10.1.1.7}", "ip: 10.1.2.7}")
+    plan = await world.ops.inventory.plan(changed, "x.yaml")
+    assert [(c["node"], c["fields"]) for c in plan["changes"]] == [("m7", {"ip": ["10.1.1.7", "10.1.2.7"]})]
+    await world.ops.inventory.apply(changed, "x.yaml", plan["digest"], False)
+    assert set(told) == {"m7"}
+    after = {record.name: (record.node, record.cfg_revision) for record in world.head.store}
+    assert {name for name in before if before[name][0] is not after[name][0] or before[name][1] != after[name][1]} == {"m7"}
+
+
+async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_it_in_the_end(
+        world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node's entry that is the same at first, one that is gone, and one that comes: all while the text is being read."""
+    three = THIRD + '  n3: {mac: "52:54:00:00:00:13", ip: 10.1.0.13}\n'
+    await world.ops.inventory.apply(THIRD, "x.yaml", None, False)
+    whole, begun = world.ops.inventory._parse, asyncio.Event()
+
+    async def slow(aside: object, text: str, file: str) -> object:
+        found = await whole(aside, text, file)  # type: ignore[arg-type]
+        if text == three and not begun.is_set():
+            begun.set()
+            other = INVENTORY.replace("ip: 10.1.0.10}", "ip: 10.1.0.99}") + '  n9: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
+            applied = world.ops.inventory._applied
+            world.ops.inventory._applied = world.ops.inventory._plans  # another turn: this one is taken
+            await world.ops.inventory.apply(other, "x.yaml", None, True)
+            world.ops.inventory._applied = applied
+        return found
+
+    monkeypatch.setattr(world.ops.inventory, "_parse", slow)
+    applied = await world.ops.inventory.apply(three, "x.yaml", None, True)
+    assert begun.is_set() and sorted(applied["changed"]) == ["n0", "n2", "n3", "n9"]
+    assert {r.name: r.node.ip for r in world.head.store} == {f"n{i}": f"10.1.0.1{i}" for i in range(4)}

@@ -75,7 +75,11 @@ async def test_a_service_gets_nodes_and_answers(tmp_path: Path) -> None:
         await until(lambda: run.status.health == "running")
         run.host.send(NAME, pb.FromHead(node_changed=pb.NodeChanged(node="a", json=b'{"ip":"10.0.0.1"}')))
         run.host.send(NAME, pb.FromHead(node_state=pb.NodeState(node="a", values={"power": "ON"})))
+        for name in ("far", "gone"):
+            run.host.send(NAME, pb.FromHead(network_changed=pb.NetworkChanged(name=name, json=b'{"subnet":"10.20.0.0/24"}')))
+        run.host.send(NAME, pb.FromHead(network_removed=pb.NetworkRemoved(name="gone")))
         dump = await run.host.call(NAME, "echo.dump", {})
+        assert dump["networks"] == {"far": {"subnet": "10.20.0.0/24"}}
         assert dump["nodes"] == {"a": {"ip": "10.0.0.1"}}
         assert dump["states"] == {"a": {"power": "ON"}}
         assert dump["cookie"] is None, "the cookie stays in the environment, where children would see it"

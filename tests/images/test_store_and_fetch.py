@@ -144,7 +144,7 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
 async def test_nobody_gets_an_image_by_its_digest_alone(tmp_path: Path, one: Path) -> None:
     """Any host on the boot network could fetch every image that it knew a digest of. Now the head says who may, for how long."""
     now = [1_000_000.0]
-    store, server = ImageStore(tmp_path), ImageServer(tmp_path, "127.0.0.1", 0)
+    store, server = ImageStore(tmp_path), ImageServer(tmp_path, ["127.0.0.1"], 0)
     digest = store.add(one, "app", {}).digest.partition(":")[2]
     other = "a" * 64
     old = Tickets(tmp_path, lambda: now[0]).issue(digest, "n0")
@@ -281,7 +281,7 @@ def server(tmp_path: Path, one: Path) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    files = ImageServer(store.directory, "127.0.0.1", 0)
+    files = ImageServer(store.directory, ["127.0.0.1"], 0)
     asyncio.run_coroutine_threadsafe(files.start(), loop).result(10)
     content = image.digest.partition(":")[2]
     yield f"http://127.0.0.1:{files.port}/images/{content}?{Tickets(store.directory).issue(content, 'n0')}"

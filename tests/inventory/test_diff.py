@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from layercake.inventory.changes import Action, Change, describe
-from layercake.inventory.diff import diff
+from layercake.inventory.entry import diff
 from layercake.inventory.schema import Node
 from tests.support.inventory import load
 
@@ -22,14 +22,14 @@ def nodes(text: str) -> dict[str, Node]:
 
 
 def test_nothing_changed_is_no_change() -> None:
-    assert diff(nodes(BASE), nodes(BASE)) == []
+    assert list(diff(nodes(BASE), nodes(BASE))) == []
     assert describe([]) == "no changes"
 
 
 def test_changed_fields_are_named_with_old_and_new() -> None:
     text = BASE.replace("10.0.0.2", "10.0.0.9").replace("file: /a", "env: PW")
     after = nodes(text.replace("ip: 10.0.0.1,", "ip: 10.0.0.1, images: [deb],"))
-    changes = diff(nodes(BASE), after)
+    changes = list(diff(nodes(BASE), after))
     assert changes == [
         Change("n0", Action.CHANGE, {"images": ([], ["deb"]), "bmc.password": ({"file": "/a"}, {"env": "PW"})}),
         Change("n1", Action.CHANGE, {"ip": ("10.0.0.2", "10.0.0.9"), "bmc.password": ({"file": "/a"}, {"env": "PW"})}),
@@ -46,7 +46,7 @@ def test_a_bmc_that_goes_is_a_change_of_its_fields() -> None:
 def test_added_and_removed_nodes() -> None:
     before, after = nodes(BASE), nodes(BASE)
     del before["n1"], after["n0"]
-    changes = diff(before, after)
+    changes = list(diff(before, after))
     assert [(c.node, c.action) for c in changes] == [("n0", Action.REMOVE), ("n1", Action.ADD)]
     assert changes[0].fields["ip"] == ("10.0.0.1", None)
     assert changes[1].fields["ip"] == (None, "10.0.0.2")

@@ -2,133 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import datetime
 import hashlib
 import re
-import socket
 import subprocess
-import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from smallimages import build_plain_image, build_systemd_image
 
-from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
-from imageapi.store.tickets import Tickets
-from layercake.head.pki import name_of
-from layercake.kraken.wire import TO_NODE, bearer
 from minos import init
-from minos.build import BuildOptions, append_files, build
 from minos.events import NODE_API
 from tests.support.fake_head import UP, FakeHead
-from tests.support.nodeclient import NodeClient
+from tests.support.minosvm import CACHE, MAC, Built, FileService, Machine, document, run, start, unused_port
 
 pytestmark = pytest.mark.vm
-
-CACHE = Path.home() / ".cache/layercake"
-MAC = "52:54:00:00:01:00"
-
 
 LIMITED = """cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max /sys/fs/cgroup/cpu.max
 cat /disk/init && exec /init"""
 
 
-def unused_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-class Machine:
-    """One virtual machine, booted straight from kernel and initramfs; its console is a file. `rtc` is the time that its
-    battery has kept."""
-
-    def __init__(self, directory: Path, kernel: Path, initramfs: Path, words: dict[str, str], rtc: str = "utc") -> None:
-        self.api_port = unused_port()
-        self.console_file = directory / "console.log"
-        append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
-        append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
-        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512",
-                   "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}",
-                   "-rtc", f"base={rtc}",
-                   "-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{self.api_port}-:8444",
-                   "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=",
-                   "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-
-    def console(self) -> str:
-        return self.console_file.read_text(errors="replace") if self.console_file.exists() else ""
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-def start(directory: Path, built: Any, head: FakeHead, rtc: str = "utc", **words: str) -> Machine:
-    """A machine that boots minOS for a head."""
-    image = directory / "minos.img"
-    append_files(built.image, {"etc/layercake/ca.pem": head.authority.read_bytes()}, image)
-    usual = {"node": head.node, "name": "n1", "mac": MAC, "ip": "10.0.2.15/24", "gateway": "10.0.2.2", "head": head.url,
-             "sync": head.sync, "token": "good-token"}
-    return Machine(directory, built.vmlinuz, image, usual | words, rtc)
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return build(BuildOptions(tmp_path_factory.mktemp("minos"), CACHE))
-
-
-class FileService:
-    """The image server on a thread."""
-
-    def __init__(self, directory: Path) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.server = ImageServer(directory, "127.0.0.1", 0)
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.server.start(), self._loop).result(10)
-
-    def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[tuple[ImageStore, FileService]]:
-    store = ImageStore(tmp_path / "store")
-    (tmp_path / "store").mkdir()
-    service = FileService(store.directory)
-    try:
-        yield store, service
-    finally:
-        service.stop()
-
-
-def document(store: ImageStore, service: FileService, path: Path, name: str, systemd: bool) -> dict[str, Any]:
-    image = store.add(path, name, {"systemd": systemd})
-    health = {"kind": "systemd", "unit": "multi-user.target", "start_s": 200} if systemd else None
-    content = image.digest.partition(":")[2]
-    return {"name": name, "digest": image.digest, "size": image.size, "container": image.container.to_wire() | {"health": health},
-            "url": f"http://10.0.2.2:{service.server.port}/images/{content}?{Tickets(store.directory).issue(content, 'n1')}"}
-
-
-def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, built: Any, files: tuple[ImageStore, FileService]) -> None:
+def test_minos_boots_runs_systemd_and_rolls(tmp_path: Path, minos: Built, files: tuple[ImageStore, FileService]) -> None:
     store, service = files
     head = FakeHead(tmp_path / "pki", str(uuid.uuid4()), public="10.0.2.2", hello_s=2.0)
     plain = build_plain_image(tmp_path / "plain.squashfs", "plain-marker")
     system = build_systemd_image(tmp_path / "system.squashfs", CACHE / "images", version="vm-test")
     one, two = document(store, service, system, "system", True), document(store, service, plain, "plain", False)
     head.document = {"revision": 1, "goal": UP, "images": [one], "requests": []}
-    machine = start(tmp_path, built, head)
+    machine = start(tmp_path, minos, head)
     try:
         head.wait(lambda: "minos: " in machine.console() and "init: network eth0 10.0.2.15/24" in machine.console(), 90)
         head.wait(lambda: head.joins, 60)
@@ -171,15 +76,6 @@ def limits_and_disk(head: FakeHead, image: dict[str, Any], disk: Path) -> None:
         server.wait()
 
 
-def run(head: FakeHead, machine: Machine, command: str, container: str = "") -> str:
-    """What a shell on the node, or in a container, prints."""
-    credential = bearer(head.key, bytes.fromhex(head.node.replace("-", "")), head.session, TO_NODE)
-    client = NodeClient(machine.api_port, head.authority, name_of(head.node, head.session), credential)
-    status, lines = client.ask("POST", "/v1/exec", {"command": ["sh", "-c", command], "container": container})
-    assert status == 200 and lines[-1] == {"exit": 0}, (status, lines)
-    return b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode()
-
-
 def node_api(head: FakeHead, machine: Machine) -> None:
     """Commands by busybox's nsenter, and how much memory the agent takes."""
     assert run(head, machine, "echo $$ $(cat /proc/1/comm) $(cat /proc/self/cgroup)", "plain").split()[1] == "init"
@@ -208,14 +104,14 @@ def told(head: FakeHead, kind: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("rtc", "later"), [("1980-01-01T00:00:00", (-HOUR, YEARS)), ("2090-06-01T00:00:00", (HOUR, -YEARS))])
 def test_a_machine_whose_battery_is_dead_joins_and_has_the_heads_time(
-    tmp_path: Path, built: Any, two: list[dict[str, Any]], rtc: str, later: tuple[int, ...],
+    tmp_path: Path, minos: Built, two: list[dict[str, Any]], rtc: str, later: tuple[int, ...],
 ) -> None:
     """The head's authority is not valid yet, or no longer, by the clock that the machine wakes up with. Then the node's clock steps
     under the running agent, by `date -s`."""
     head = FakeHead(tmp_path / "pki", str(uuid.uuid4()), public="10.0.2.2", hello_s=2.0)
     head.document = {"revision": 1, "goal": UP, "images": two[:1], "requests": []}
     off = datetime.datetime.fromisoformat(rtc + "+00:00").timestamp() - (now := time.time())
-    machine = start(tmp_path, built, head, rtc, time=str(int(now)))
+    machine = start(tmp_path, minos, head, rtc, time=str(int(now)))
     try:
         head.wait(lambda: head.joins, 120)
         (said,) = re.findall(r"the clock was ([-+]\d+) s off the head's, and is set", machine.console())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import MUTATION_FAILED
 from minos.agent.bond import link
 from minos.agent.state import Config
@@ -23,3 +24,34 @@ def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) ->
     found.tell(MUTATION_FAILED, "it broke")
     found._work()
     assert said == ["/node/v1/events", "/node/v1/answers/1"]
+
+
+class Over(Exception):
+    """Ends the thread's loop."""
+
+
+def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "to_head", lambda config, session: None)
+    found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5)
+    pauses: list[float] = []
+    attempts = 0
+
+    def join() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 9:
+            found.pull()  # the head speaks by datagrams while its TLS does not listen yet
+        raise Unreachable("nobody listens")
+
+    def wait_for(condition: object, seconds: float) -> bool:
+        if len(pauses) == 11:
+            raise Over
+        pauses.append(seconds)
+        return found._hurry
+
+    monkeypatch.setattr(found, "_join", join)
+    monkeypatch.setattr(found._changed, "wait_for", wait_for)
+    with pytest.raises(Over):
+        found._run()
+    assert pauses[:9] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+    assert pauses[9:] == [0.25, 0.5], "not ten seconds more for what was said before"

@@ -48,13 +48,15 @@ async def set_(service: EchoService, request: MutationRequest) -> Mapping[str, s
 async def dump(service: EchoService, request: NoRequest) -> dict[str, Any]:
     """Everything that it was told."""
     cookie = os.environ.get(client.COOKIE_VARIABLE)
-    return {"pid": os.getpid(), "nodes": service.nodes, "states": service.states, "cookie": cookie}
+    return {"pid": os.getpid(), "nodes": service.nodes, "states": service.states, "networks": service.networks,
+            "cookie": cookie}
 
 
 MODULE = Module(
     name="echo", doc="Says back what it was told.", settings=EchoSettings,
     variables=(Variable("echo", (UNKNOWN, "SET", "FAILED", "BUG")),),
-    mutations=(fail, bug, set_), calls=(dump,), events=(MUTATED,), service="tests.support.echo:EchoService",
+    mutations=(fail, bug, set_), calls=(dump,), events=(MUTATED,), networks=True,
+    service="tests.support.echo:EchoService",
 )
 
 
@@ -70,6 +72,7 @@ class EchoService(Service):
         self.link = link
         self.nodes: dict[str, Any] = {}
         self.states: dict[str, Any] = {}
+        self.networks: dict[str, Any] = {}
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Keeps the record."""
@@ -78,6 +81,14 @@ class EchoService(Service):
     async def node_removed(self, node: str) -> None:
         """Drops the record."""
         self.nodes.pop(node, None)
+
+    async def network_changed(self, name: str, network: Mapping[str, Any]) -> None:
+        """Keeps the network."""
+        self.networks[name] = dict(network)
+
+    async def network_removed(self, name: str) -> None:
+        """Drops the network."""
+        self.networks.pop(name, None)
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Keeps the state."""

@@ -44,6 +44,8 @@ class FakeHead:
         self.document: dict[str, Any] = {"revision": 1, "goal": {}, "images": [], "requests": []}
         self.joins: list[dict[str, Any]] = []
         self.hellos: list[Datagram] = []
+        self.heard_at: list[float] = []
+        """When each HELLO came, on the monotonic clock."""
         self.events: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
         self.secrets: dict[str, str] = {}
@@ -161,6 +163,7 @@ class FakeHead:
             if hello.epoch != self.epoch:
                 self._udp.sendto(encode(self.datagram(Kind.CHALLENGE, hello.sequence), self.key), data[1])
                 continue
+            self.heard_at.append(time.monotonic())
             self.hellos.append(hello)
             self.push()
 

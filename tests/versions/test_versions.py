@@ -45,6 +45,7 @@ def site() -> Iterator[HostSite]:
         found.nodes[2].boot = "first"
         try:
             found.up()
+            told(found, 1)
             yield found
         finally:
             found.down()
@@ -72,6 +73,11 @@ def starts(site: HostSite) -> dict[str, int]:
     return {node.name: len({e["text"] for e in site.history(node.name, "image.started")}) for node in site.nodes}
 
 
+def told(site: HostSite, times: int) -> None:
+    """Waits until the head has been told that each node has started so many images: a node is converged a moment before."""
+    site.wait(f"{times} images have started", lambda: min(starts(site).values()) >= times, 60)
+
+
 def rolled(site: HostSite, image: str) -> Pids:
     """Rolls all nodes, agents of whatever version, with this head."""
     told = site.until_over(site.roll("h[0-2]", image, batch="2", health_timeout_s=0.2))
@@ -88,6 +94,7 @@ def test_a_head_upgrade_and_back_touches_no_node(site: HostSite) -> None:
     assert head_of(site, ROOT) != "0.1.0"
     assert pids(site) == before and joins(site) == dict.fromkeys(before, 1) and starts(site) == dict.fromkeys(before, 1)
     after = rolled(site, "two")
+    told(site, 2)
     assert all(after[n][0] == before[n][0] and after[n][1] != before[n][1] for n in before), "it works with agents of both versions"
 
     assert head_of(site, old) == "0.1.0"
@@ -106,6 +113,7 @@ def test_agents_are_replaced_in_place_by_the_head_and_old_ones_are_told_of(site:
         for file in (*sets.FILES, sets.AGENT):
             (site.data / "boot" / name / file).write_bytes(agent if file == sets.AGENT else name.encode())
         sets.sign(site.data / "boot" / name, name, Signer(site.data / "images" / "signing.key").sign)
+    site.wait("h2 has told which agent it runs", lambda: site.states()["h2"]["boots"]["agent"], 60)
     before, started, joined = pids(site), starts(site), joins(site)
 
     request = {"range": "h[0-2]", "image": "second", "agent_only": True, "by": "a test"}

@@ -18,12 +18,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from headrun import HeadRun
 from sampleimages import crashing_image, plain_image, systemd_image
 from vrack.rack import Rack
-from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
+from vrack.spec import SIDE_ADDRESS, SIDE_BRIDGE, SIX_ADDRESS, BmcKind, Firmware, NicRom, VmSpec
 
 from tests.vm import relay
 
 BOOT_S = 300.0
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0}, "boot": {"attempts": 2}}
+SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
+            "boot": {"attempts": 2, "dns": {"serve": True, "domain": "rack.test"}},
+            "more_networks": {"side": {"interface": SIDE_BRIDGE, "address": SIDE_ADDRESS, "prefix": 24},
+                              "six": {"interface": SIDE_BRIDGE, "address": SIX_ADDRESS, "prefix": 64}}}
 
 
 class Site:

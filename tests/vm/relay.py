@@ -1,4 +1,5 @@
-"""Nodes in a second network, behind a router and a real DHCP relay: from power-off to a running image."""
+"""Nodes in other networks, from power-off to a running image: two behind a router and a real DHCP relay, one in a VLAN that the
+head is in itself besides, and that has no router, and one in a network of IPv6 alone."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 from vrack import relayed
+from vrack.faults import UNTAGGED, FaultyNetwork
 from vrack.relayed import RelayedNetwork
-from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
+from vrack.spec import BRIDGE, SIDE_ADDRESS, SIDE_BRIDGE, SIDE_SUBNET, SIX_ADDRESS, SIX_SUBNET, BmcKind, Firmware, NicRom, VmSpec
 
 if TYPE_CHECKING:
     from tests.vm.conftest import Site
@@ -16,39 +18,49 @@ LIMIT_S = 300.0
 SLOTS = (3, 4)
 BIOS, UEFI = "n3", "n4.far.test"
 FAR = {BIOS, UEFI}
+SIDE, SIX, SIDE_SLOT, VLAN = "n5", "n6", 5, 40
+EVERY, ALL_SLOTS = {BIOS, UEFI, SIDE, SIX}, (*SLOTS, 5, 6)
+_NO_IPV4 = ("-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 
 
 def machines() -> list[VmSpec]:
-    """The machines for the slots: SeaBIOS with iPXE, and OVMF's own PXE, so that TFTP is on the way too. One's name has dots."""
+    """The machines for the slots: SeaBIOS with iPXE, and OVMF's own PXE, so that TFTP is on the way too. One's name has dots. The
+    last two are in the networks at the head's side."""
     return [VmSpec(Firmware.BIOS, BmcKind.IPMI, name=BIOS, ip=relayed.address(SLOTS[0])),
-            VmSpec(Firmware.UEFI, BmcKind.REDFISH, name=UEFI, ip=relayed.address(SLOTS[1]), nic_rom=NicRom.FIRMWARE)]
+            VmSpec(Firmware.UEFI, BmcKind.REDFISH, name=UEFI, ip=relayed.address(SLOTS[1]), nic_rom=NicRom.FIRMWARE),
+            VmSpec(Firmware.UEFI, BmcKind.IPMI, name=SIDE, ip="10.121.0.55", nic_rom=NicRom.FIRMWARE),
+            VmSpec(Firmware.UEFI, BmcKind.REDFISH, name=SIX, ip="fd00:121::56", nic_rom=NicRom.FIRMWARE, more=_NO_IPV4)]
 
 
-def nodes_behind_a_relay_boot(site: Site) -> None:
-    """Both boot at once over the relay, are told what their own network has, and go again."""
+def nodes_in_other_networks_boot(site: Site) -> None:
+    """All boot at once, two of them over the relay, are told what their own network has, and go again."""
     near = site.inventory()
-    with RelayedNetwork(site.rack, SLOTS) as network:
+    vlan = FaultyNetwork(site.rack, (SIDE_SLOT,), uplinks={UNTAGGED: BRIDGE, VLAN: SIDE_BRIDGE}, vlans={SIDE_SLOT: VLAN})
+    with RelayedNetwork(site.rack, SLOTS) as network, vlan:
         text = network.inventory(_with_far(site))
         (site.head.data / "far.yaml").write_text(text)
         planned = site.head.cli("plan", str(site.head.data / "far.yaml")).stdout
         assert "network far: is new, subnet 10.120.0.0/24, gateway 10.120.0.1" in planned
         try:
             site.head.apply(text)
-            site.head.wait_converged(LIMIT_S, FAR)
-            site.told(*FAR)
+            site.head.wait_converged(LIMIT_S, EVERY)
+            site.told(*EVERY)
             for name in FAR:
                 _has_its_network(site, name)
+            _faces_the_head(site)
+            _others_agree(site)
             _is_shown(site)
         finally:
-            site.head.cli("node", "off", ",".join(sorted(FAR)), "--yes")
-            site.head.wait("they are off", lambda: not any(site.rack.vm_alive(slot) for slot in SLOTS), LIMIT_S)
+            site.head.cli("node", "off", ",".join(sorted(EVERY)), "--yes")
+            site.head.wait("they are off", lambda: not any(site.rack.vm_alive(slot) for slot in ALL_SLOTS), LIMIT_S)
             site.head.apply(near, allow_remove=True)
 
 
 def _with_far(site: Site) -> str:
     """The inventory of the near nodes with the far ones."""
     near, every = yaml.safe_load(site.inventory()), yaml.safe_load(site.rack.inventory(images=["plain-1"]))
-    near["nodes"] |= {name: every["nodes"][name] for name in FAR}
+    near["nodes"] |= {name: every["nodes"][name] for name in EVERY}
+    near["networks"] = {"side": {"subnet": SIDE_SUBNET}, "six": {"subnet": SIX_SUBNET, "domain": "six.test"}}
     return str(yaml.safe_dump(near, sort_keys=False))
 
 
@@ -73,6 +85,30 @@ def _has_its_network(site: Site, name: str) -> None:
     assert f"{full} {name.partition('.')[0]}" in said("cat", "/etc/hosts")
     inside = site.head.cli("node", "exec", name, "--container", "plain-1", "--", "cat", "/etc/hosts").stdout
     assert full in inside, "and images know it"
+
+
+def _faces_the_head(site: Site) -> None:
+    """All that it was told of the head is the head's address in its own network: it has no way to another one."""
+    words = site.head.cli("node", "exec", SIDE, "--", "cat", "/proc/cmdline").stdout
+    assert f"layercake.head=https://{SIDE_ADDRESS}:8443" in words and f"layercake.sync={SIDE_ADDRESS}:" in words
+    assert "default" not in site.head.cli("node", "exec", SIDE, "--", "ip", "route").stdout
+    assert not [e for e in site.head.history(SIDE) if e["kind"] == "dhcp.other-network"]
+    assert "side" in site.head.cli("networks").stdout
+    addresses = site.head.cli("node", "exec", SIX, "--", "ip", "addr").stdout
+    assert "fd00:121::56/64" in addresses and "inet 10." not in addresses, "it has no IPv4"
+    assert f"layercake.head=https://[{SIX_ADDRESS}]:8443" in site.head.cli("node", "exec", SIX, "--", "cat", "/proc/cmdline").stdout
+
+
+def _others_agree(site: Site) -> None:
+    """What foreign programs make of the head, in each of its networks."""
+    def said(*command: str) -> str:
+        done = site.rack.run(command, 60)
+        return done.stdout + done.stderr
+
+    for server in (SIDE_ADDRESS, SIX_ADDRESS, "10.99.0.1"):
+        assert said("dig", "+short", f"@{server}", "n6.six.test", "AAAA").strip() == "fd00:121::56"
+        assert "n4.far.test." in said("kdig", "+short", f"@{server}", "-x", relayed.address(SLOTS[1]))
+        assert "System clock wrong by" in said("chronyd", "-Q", "-t", "20", f"server {server} iburst maxsamples 1")
 
 
 def _is_shown(site: Site) -> None:

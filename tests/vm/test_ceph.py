@@ -16,7 +16,7 @@ pytestmark = pytest.mark.vm
 def use(site: Site, images: dict[str, str]) -> None:
     """Starts the head anew with other settings of its image store."""
     site.head.stop()
-    site.head._override({"images": images})
+    site.head.configure({"images": images})
     site.head.start()
     site.head.wait_converged(60)
 

@@ -1,17 +1,24 @@
-"""Boots that are disturbed in the middle: a cable that is pulled, a machine that begins anew. vm-testbed/cuts.py tries far more."""
+"""Boots that are disturbed in the middle: a cable that is pulled, a machine that begins anew (vm-testbed/cuts.py tries far more),
+a bad network."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from cuts import PHASES, Cutter, Result
+from scapy.layers.dhcp import DHCP
+from scapy.utils import rdpcap
+from vrack.faults import FaultyNetwork
+from vrack.switch import Faults
 
 from tests.vm.conftest import BOOT_S, Site
 
 pytestmark = pytest.mark.vm
+BAD = Faults(loss=5.0, duplicate=2.0, reorder=5.0, jitter_ms=1.0)
 
 
 def booted(site: Site, *cuts: Callable[[], Result]) -> list[Result]:
@@ -42,3 +49,18 @@ def test_a_machine_that_begins_anew_in_the_middle_gets_in(site: Site) -> None:
         assert result.joined_s is not None and result.starts == 2 and len(tried) == 1, "it was not the head that started it again"
         assert "boot.begun-anew" in result.told and "boot.script-refused" not in result.told
         assert sum(e["kind"] == "boot.script-sent" for e in events) == 2
+
+
+def test_nodes_boot_where_one_frame_in_twenty_is_lost(site: Site, tmp_path: Path) -> None:
+    """It takes more time and perhaps another attempt; nobody is quarantined, and what the firmware said is on record."""
+    site.head.api("POST", "/v1/nodes/state", {"range": "n[0-1]", "state": "off"})
+    site.head.wait_converged(180)
+    with FaultyNetwork(site.rack, (0, 1), BAD, records=tmp_path) as network:
+        site.head.api("POST", "/v1/nodes/state", {"range": "n[0-1]", "state": "up"})
+        site.head.wait_converged(2 * BOOT_S)
+        counts = network.look()
+    assert counts["lost"] > 100 and counts["doubled"] > 50 and counts["late"] > 100
+    assert {node["status"] for node in site.head.nodes().values()} == {"converged"}
+    for name in ("n0", "n1"):
+        said = [packet[DHCP].options[0][1] for packet in rdpcap(str(tmp_path / f"{name}.pcap")) if DHCP in packet]
+        assert {1, 2, 3, 5} <= set(said), "discover, offer, request and ack"

@@ -16,6 +16,7 @@ from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.test_real_bmcs import record
 from tests.support.in_netns import in_netns
+from tests.support.inventory import bmc_of, load
 from tests.support.site import site
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -55,3 +56,25 @@ def test_the_vagrantfile_is_valid_in_a_fresh_checkout(tmp_path: Path, driver: st
     done = subprocess.run(["vagrant", "validate"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (tmp_path / ".vagrant/rack").exists(), "looking makes nothing"
+
+
+def _vagrantfile(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Runs Ruby with what the Vagrantfile defines, in a checkout that has nothing else; Vagrant itself is left out."""
+    shutil.copy(ROOT / "Vagrantfile", directory)
+    nothing = "module Vagrant; def self.configure(version) end; end"
+    return subprocess.run(["ruby", "-e", f"{nothing}; load '{directory / 'Vagrantfile'}'; {code}"], cwd=directory, check=False,
+                          env={**os.environ, "NODES": "3"}, capture_output=True, text=True)
+
+
+def test_the_inventory_of_the_vagrantfile_can_be_applied(tmp_path: Path) -> None:
+    done = _vagrantfile(tmp_path, "password; write_inventory")
+    assert done.returncode == 0, done.stderr
+    found = load(tmp_path / ".vagrant/rack/rack.yaml")
+    bmcs = {name: bmc.driver for name in found.nodes if (bmc := bmc_of(found, name)) is not None}
+    assert bmcs == {"n0": "ipmi", "n1": "redfish", "n2": "ipmi"}
+    assert len((tmp_path / ".vagrant/rack/bmc-password").read_text()) <= 16, "IPMI 1.5 allows no more"
+
+
+def test_the_vagrantfile_says_how_to_get_the_package_that_it_needs(tmp_path: Path) -> None:
+    done = _vagrantfile(tmp_path, "keep_package")
+    assert (done.returncode, "`make deb` builds it" in done.stderr) == (1, True)

@@ -16,7 +16,7 @@ from headrun import ROOT
 
 from layercake import __version__
 from minos.build import sets
-from tests.vm import relay
+from tests.vm import beside, relay
 from tests.vm.conftest import BOOT_S, Site
 
 pytestmark = pytest.mark.vm
@@ -385,8 +385,12 @@ def _read(path: Path) -> bytes:
         return b""  # the process has ended since
 
 
-def test_nodes_behind_a_dhcp_relay_boot_to_a_running_image(site: Site) -> None:
-    relay.nodes_behind_a_relay_boot(site)
+def test_nodes_in_other_networks_boot_to_a_running_image(site: Site) -> None:
+    relay.nodes_in_other_networks_boot(site)
+
+
+def test_nodes_boot_beside_a_dhcp_server_of_the_site(site: Site) -> None:
+    beside.nodes_boot_beside_the_sites_server(site)
 
 
 def test_socket_of_the_api_is_private(site: Site) -> None:

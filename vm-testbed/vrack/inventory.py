@@ -32,6 +32,8 @@ def inventory(nodes: Iterable[VmSpec], password_file: Path, ca: Path | None, ima
             "bmc": ({"address": node.bmc_address, "port": IPMI_PORT} if ipmi else {"address": url})
             | ({"boot": node.boot} if node.boot else {}),
         } | ({"secure_boot": True} if node.secure_boot else {}) | ({"profile": node.profile} if node.profile else {})
+        if not node.card_ipxe:
+            entries[node.name]["card_ipxe"] = False
         if node.arch != "x86_64":
             entries[node.name] |= {"arch": node.arch, "console": "ttyAMA0"}
     defaults = {"firmware": "bios", "console": "ttyS0", "kernel_args": "quiet mitigations=off no_timer_check edd=off",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vrack.spec import BRIDGE, HEAD_ADDRESS
+from vrack.spec import BRIDGE, HEAD_ADDRESS, SIDE_ADDRESS, SIDE_BRIDGE, SIDE_SUBNET, SIX_ADDRESS, SIX_SUBNET, VmSpec
 
 RUN = Path("/run/netns")
 BRIDGE_MAC = "02:6c:61:79:65:72"
 """A bridge without an address of its own takes that of a port, and another one when a port comes or goes."""
 
 
-def build_commands(count: int) -> str:
+def build_commands(machines: Sequence[VmSpec]) -> str:
     """The `ip -batch` text for the inside of a fresh namespace.
 
     10.98.0.0/16 is made local as a whole (AnyIP), so that every BMC binds an address of its own with nothing else to set up.
@@ -28,10 +29,16 @@ def build_commands(count: int) -> str:
         f"addr add {HEAD_ADDRESS}/24 dev {BRIDGE}",
         f"addr add fd99::1/64 dev {BRIDGE} nodad",
         f"link set {BRIDGE} up",
+        f"link add {SIDE_BRIDGE} type bridge stp_state 0 forward_delay 0",
+        f"addr add {SIDE_ADDRESS}/24 dev {SIDE_BRIDGE}",
+        f"addr add {SIX_ADDRESS}/64 dev {SIDE_BRIDGE} nodad",
+        f"link set {SIDE_BRIDGE} up",
         "route add local 10.98.0.0/16 dev lo",
     ]
-    for index in range(count):
-        lines += [f"tuntap add {tap(index)} mode tap", f"link set {tap(index)} master {BRIDGE} up"]
+    for index, machine in enumerate(machines):
+        sides = [net for net in map(ipaddress.ip_network, (SIDE_SUBNET, SIX_SUBNET)) if machine.ip]
+        bridge = SIDE_BRIDGE if any(ipaddress.ip_address(machine.ip) in net for net in sides) else BRIDGE
+        lines += [f"tuntap add {tap(index)} mode tap", f"link set {tap(index)} master {bridge} up"]
     return "\n".join(lines) + "\n"
 
 
@@ -40,10 +47,10 @@ def tap(index: int) -> str:
     return f"tap{index}"
 
 
-def create(name: str, taps: int) -> None:
+def create(name: str, machines: Sequence[VmSpec]) -> None:
     """Makes the namespace with everything in it. Raises subprocess.CalledProcessError."""
     subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
-    subprocess.run(["ip", "-n", name, "-batch", "-"], input=build_commands(taps), check=True, capture_output=True, text=True)
+    subprocess.run(["ip", "-n", name, "-batch", "-"], input=build_commands(machines), check=True, capture_output=True, text=True)
 
 
 def set_link(name: str, device: str, up: bool) -> None:

@@ -78,7 +78,7 @@ class Rack:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.secrets = make_secrets(self.directory / "secrets", [node.bmc_address for node in self.nodes])
         try:
-            netns.create(self.namespace, len(self.nodes))
+            netns.create(self.namespace, self.nodes)
             self._start(self._write_files())
         except subprocess.CalledProcessError as error:
             self.down()

@@ -11,12 +11,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import yaml
 
 from vrack import netns
+from vrack.around import Around
 from vrack.rack import Rack, RackError
 from vrack.spec import BRIDGE, HEAD_ADDRESS
 
@@ -42,26 +42,16 @@ def address(index: int) -> str:
     return f"10.120.0.{50 + index}"
 
 
-class RelayedNetwork:
+class RelayedNetwork(Around):
     """The network around the machines in `slots` of a rack that is up. `with RelayedNetwork(rack, slots):` makes it and takes it
     away again; the router's process ends with the one that made it. Everything in it is made new: what is left of one does not
     matter to the next."""
 
     def __init__(self, rack: Rack, slots: Sequence[int]) -> None:
-        self._rack, self._slots = rack, slots
+        super().__init__(rack, "a relayed network")
+        self._slots = slots
         self._router: subprocess.Popen[Any] | None = None
         self.log = rack.directory / "relay.log"
-
-    def __enter__(self) -> RelayedNetwork:
-        try:
-            self.up()
-        except BaseException:
-            self.down()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self.down()
 
     def up(self) -> None:
         """Makes bridge, router and relay; returns when the relay listens. Raises RackError."""
@@ -93,12 +83,6 @@ class RelayedNetwork:
                 raise RackError("cannot make a relayed network: the router does not start")
             time.sleep(0.02)
 
-    def _batch(self, lines: Sequence[str]) -> None:
-        done = subprocess.run(["ip", "-n", self._rack.namespace, "-batch", "-"], input="\n".join(lines) + "\n",
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RackError(f"cannot make a relayed network: {done.stderr.strip()}")
-
     def down(self) -> None:
         """Puts the machines back, and ends the router with its namespace. May be called twice."""
         router, self._router = self._router, None
@@ -116,6 +100,6 @@ class RelayedNetwork:
     def inventory(self, text: str) -> str:
         """A rack's inventory with this network in it."""
         data = yaml.safe_load(text)
-        data["networks"] = {NAME: {"subnet": SUBNET, "gateway": ROUTER, "domain": DOMAIN, "mtu": MTU, "dns": [HEAD_ADDRESS],
-                                   "routes": {"10.130.0.0/16": ROUTER}}}
+        data.setdefault("networks", {})[NAME] = {"subnet": SUBNET, "gateway": ROUTER, "domain": DOMAIN, "mtu": MTU,
+                                                "dns": [HEAD_ADDRESS], "routes": {"10.130.0.0/16": ROUTER}}
         return str(yaml.safe_dump(data, sort_keys=False))

@@ -9,6 +9,11 @@ from dataclasses import dataclass, replace
 
 BRIDGE = "br0"
 HEAD_ADDRESS = "10.99.0.1"
+SIDE_BRIDGE, SIDE_ADDRESS = "br2", "10.121.0.1"
+"""A second network that the head is in, without a router; machines are in it whose address is."""
+SIDE_SUBNET = "10.121.0.0/24"
+SIX_ADDRESS, SIX_SUBNET = "fd00:121::1", "fd00:121::/64"
+"""A network of IPv6 alone, on the same bridge."""
 USERNAME = "admin"
 IPMI_PORT = 623
 REDFISH_PORT = 8000
@@ -58,6 +63,7 @@ class VmSpec:
     boot: str = ""
     arch: str = "x86_64"
     profile: str = ""       # the boot profile of the inventory
+    card_ipxe: bool = True  # of the inventory: without it, the card's iPXE loads the head's
     mac: str = ""
     ip: str = ""            # what the inventory reserves for it; nothing here configures it
     uuid: str = ""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.api.answers.nodes import RollBegun, RollPlan
+from layercake.api.answers.inventory import RollBegun, RollPlan
 
 
 class VersionShown(msgspec.Struct):

@@ -1,8 +1,8 @@
-"""What is answered about nodes, their power and their inventory."""
+"""What is answered about nodes and their power."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -58,6 +58,35 @@ class CardShown(msgspec.Struct):
     absent: list[str]
 
 
+class ClockShown(msgspec.Struct):
+    """A node's clock: the time server that keeps it, and how far off it was found last, in milliseconds; positive is ahead."""
+
+    server: str
+    off_ms: float
+
+
+class LegShown(msgspec.Struct):
+    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or missing."""
+
+    name: str
+    state: str
+
+
+class InterfaceShown(msgspec.Struct):
+    """An interface that the inventory names, as its node says: `kind` is card, bond or vlan, `state` up, down, no carrier or
+    missing; `trouble` says why it is not as wanted, "" if it is. Viewers are not shown the trouble."""
+
+    name: str
+    kind: str
+    state: str
+    mac: str
+    mtu: int
+    addresses: list[str]
+    routes: list[str]
+    legs: list[LegShown]
+    trouble: str
+
+
 class NodeBoots(msgspec.Struct):
     """Boot sets: of the next boot if it is not the default, of this one, of its agent, and why the agent could not be replaced."""
 
@@ -108,6 +137,8 @@ class NodeShown(msgspec.Struct):
     profile: str | None
     network: str | None
     cards: list[CardShown]
+    clock: ClockShown | None
+    interfaces: list[InterfaceShown]
     groups: list[str]
     boot_id: str | None
     boots: NodeBoots
@@ -180,6 +211,7 @@ class ExplanationShown(msgspec.Struct):
     last_error: str
     history: list[Any]
     unhealthy: str
+    network: list[str]
     trouble: list[EventShown]
     boot: list[EventShown]
     boot_time: BootTime | None
@@ -229,137 +261,3 @@ class AcceptedList(msgspec.Struct):
     """What becomes of each node."""
 
     nodes: list[Accepted]
-
-
-# -- the inventory
-
-
-class ChangeShown(msgspec.Struct):
-    """What changes of a node, or of a network under `networks`: by field what it was and what it will be."""
-
-    node: str
-    action: Literal["add", "change", "remove"]
-    fields: dict[str, tuple[Any, Any]]
-
-
-class NodePlan(msgspec.Struct):
-    """What will be done to a node: mutations, or why nothing can be."""
-
-    node: str
-    found_running: bool
-    adopt: bool | None
-    chain: list[str]
-    to: Values
-    blocked: str | None
-
-
-class ProblemShown(msgspec.Struct):
-    """Something in a file, and its place."""
-
-    file: str
-    line: int
-    column: int
-    message: str
-    hint: str
-
-
-class RollPlan(msgspec.Struct):
-    """How a roll goes; amounts are "5" or "10%"."""
-
-    batch: str | None
-    max_unavailable: str | None
-    canary: int
-    health_timeout_s: float
-    on_failure: str
-    on_stage_failure: str
-
-
-class PlannedRoll(msgspec.Struct):
-    """A roll that applying begins."""
-
-    nodes: list[str]
-    images: list[str]
-    plan: RollPlan
-
-
-class TakenBack(msgspec.Struct):
-    """Nodes whose images, brought by a roll, are taken back."""
-
-    nodes: list[str]
-    images: list[str]
-    to: list[str]
-
-
-class SentElsewhere(msgspec.Struct):
-    """A node whose secret would go to another place than before; viewers are not shown where."""
-
-    node: str
-    before: str = msgspec.field(name="from")
-    to: str
-
-
-class RelayShown(msgspec.Struct):
-    """A DHCP relay: its address, the port of the client and the relay's name for itself as far as it says so, and how many seconds
-    ago it was heard."""
-
-    relay: str
-    circuit: str
-    remote: str
-    seconds_ago: float
-
-
-class NetworkShown(msgspec.Struct):
-    """A network, with the keys that the inventory has for it; the head's own has no name where the inventory does not say any.
-    `nodes` are those of the caller in it, `addresses` what there is room for, `use` the share of that which they have; `relay` is
-    the one that was heard last."""
-
-    name: str
-    subnet: str
-    gateway: str | None
-    dns: list[str]
-    ntp: list[str]
-    domain: str
-    mtu: int | None
-    routes: dict[str, str]
-    lease_s: int | None
-    relays: list[str]
-    nodes: int
-    addresses: int
-    use: float
-    relay: RelayShown | None
-
-
-class NetworkList(msgspec.Struct):
-    """The networks, sorted by name."""
-
-    networks: list[NetworkShown]
-
-
-class InventoryPlan(msgspec.Struct):
-    """What applying an inventory would do."""
-
-    changes: list[ChangeShown]
-    networks: list[ChangeShown]
-    plans: list[NodePlan]
-    digest: str
-    warnings: list[ProblemShown]
-    secrets: list[SentElsewhere]
-    rolls: list[PlannedRoll]
-    at_once: list[str]
-    taken_back: list[TakenBack]
-
-
-class RollBegun(msgspec.Struct):
-    """A roll that has begun, and its nodes."""
-
-    id: int
-    nodes: list[str]
-
-
-class Applied(msgspec.Struct):
-    """What applying an inventory did."""
-
-    revision: int
-    changed: list[str]
-    networks: list[str]
-    rolls: list[RollBegun]

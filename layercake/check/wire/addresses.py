@@ -52,12 +52,14 @@ def judge(own: str, nodes: Iterable[Seen], found: dict[str, set[str]]) -> list[F
     return said
 
 
-@check("addresses")
+@check("addresses", sides=True)
 def addresses(site: Site) -> list[Finding]:
     """Two machines with one address: ARP requests for the head's own address and those of all nodes. Nodes that answer while their
     BMCs say that they are off."""
     settings = site.settings
-    asked = questions(hardware_address(settings.interface), settings.address, (node.ip for node in site.nodes))
+    if ":" in settings.address:
+        return [ok(f"{settings.address}: with IPv6, machines look by themselves for others with their address (RFC 4862)")]
+    asked = questions(hardware_address(settings.interface), settings.address, (node.ip for node in site.nodes if "." in node.ip))
     found = owners(exchange([settings.interface], ARP, min(site.listen_s, _MOST_S), say=asked, again_s=1.0))
     there = sum(node.ip in found for node in site.nodes)
     return judge(settings.address, site.nodes, found) or [

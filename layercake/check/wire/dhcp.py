@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from layercake.base.packets.bpf import udp_to
 from layercake.base.text import show
-from layercake.check.finding import Finding, check, error, ok
+from layercake.check.finding import Finding, Severity, check, error, ok, warning
 from layercake.check.site import Site
-from layercake.check.wire.listening import IP, Heard, exchange, udp_to
+from layercake.check.wire.listening import IP, Heard, exchange
 from pxe.dhcp import packet as codec
 from pxe.dhcp.packet import DhcpError
+from pxe.settings import BootSettings
 
 _CLIENTS = (
     ("a system", ()),
@@ -25,11 +29,12 @@ _WANTED = bytes((1, 3, 6, 43, 54, 60, 66, 67, 97))
 
 @dataclass(slots=True)
 class Server:
-    """Another server. `gives` is an address that it offered to a stranger, `boots` what it offered to boot, `relay` the agent that
-    its answers came by; "" for none."""
+    """Another server. `gives` is an address that it offered to a stranger, `boots` what it offered to boot, `host` from where,
+    `relay` the agent that its answers came by; "" for none."""
 
     gives: str = ""
     boots: str = ""
+    host: str = ""
     relay: str = ""
 
 
@@ -82,8 +87,8 @@ def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]
         server.relay = _ip(message.giaddr) or server.relay
         name = options.get(codec.BOOT_FILE) or message.file
         if name:
-            host = _text(options.get(codec.TFTP_SERVER, b"")) or _ip(message.siaddr)
-            server.boots = f"{show(_text(name))} from {show(host)}"
+            host = _host(_text(name)) or _text(options.get(codec.TFTP_SERVER, b"")) or _ip(message.siaddr)
+            server.boots, server.host = f"{show(_text(name))} from {show(host)}", host
         elif options.get(codec.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
             server.boots = server.boots or "something to boot (proxyDHCP)"
     return found
@@ -94,29 +99,69 @@ def _ip(address: bytes) -> str:
     return "" if address == codec.NO_ADDRESS else socket.inet_ntoa(address)
 
 
+def _host(name: str) -> str:
+    """The host of a URL, "" for a plain file name, and for a URL that is none."""
+    try:
+        return urlsplit(name).hostname or ""
+    except ValueError:
+        return ""
+
+
 def _text(value: bytes) -> str:
     return value.rstrip(b"\0").decode("ascii", "replace")
 
 
-def _words(key: tuple[str, str], server: Server) -> str:
+def _words(key: tuple[str, str], server: Server, who: str = "another DHCP server") -> str:
     offers = [f"addresses ({server.gives})"] * bool(server.gives) + [server.boots] * bool(server.boots)
     relay = f", by the relay agent {server.relay}" if server.relay else ""
-    return f"another DHCP server, {key[0]} (MAC address {key[1]}{relay}), offers {' and '.join(offers) or 'nothing'}"
+    return f"{who}, {key[0]} (MAC address {key[1]}{relay}), offers {' and '.join(offers) or 'nothing'}"
 
 
-@check("dhcp")
+def judge(found: Mapping[tuple[str, str], Server], boot: BootSettings, head: str, where: str) -> list[Finding]:
+    """What is to be said of who answers a stranger, by what the settings say of DHCP. `head` is its address, `where` how long and
+    on which interface was listened."""
+    said = []
+    for key, server in sorted(found.items()):
+        if key[0] in boot.dhcp_servers:
+            said.append(_expected(_words(key, server, "the site's DHCP server"), server, boot, head))
+        elif boot.dhcp != "serve" and not boot.dhcp_servers:
+            said.append(warning(_words(key, server), "if it is the site's, name it in boot.dhcp_servers; if not, switch it off"))
+        else:
+            said.append(error(_words(key, server), "switch it off, or keep it from this network; nodes take whichever answer comes "
+                              "first. The site's own are named in boot.dhcp_servers"))
+    if boot.dhcp == "serve" or any(server.gives for server in found.values()):
+        return said or [ok(f"nobody else answered {where}")]
+    none = f"no DHCP server of the site gave a stranger an address {where}; with boot.dhcp: {boot.dhcp} nodes have theirs from it"
+    return [*said, ok(f"{none}: it may answer machines that it knows alone") if boot.dhcp_servers else
+            warning(none, "see whether it reaches this network, and name it in boot.dhcp_servers")]
+
+
+def _expected(text: str, server: Server, boot: BootSettings, head: str) -> Finding:
+    """What is to be said of a server that the settings name."""
+    if boot.dhcp == "off":
+        wrong = bool(server.boots) and server.host != head
+        return warning(text, f"with boot.dhcp: off it has to name the head's files, at {head}") if wrong else ok(text)
+    if server.boots:
+        return error(text, "take file and next server out of what it gives: firmware may like that better than the head's")
+    if boot.dhcp == "serve" and server.gives:
+        return warning(text, "nodes take whichever answer comes first: keep it from answering them, or set boot.dhcp: proxy")
+    return ok(text)
+
+
+@check("dhcp", sides=True)
 def dhcp(site: Site) -> list[Finding]:
     """Other DHCP servers on the nodes' network, proxyDHCP servers too: DHCPDISCOVERs of a machine that does not exist, as a system,
-    BIOS and UEFI firmware would send them. A server that answers known machines only is not found. The head's own server does not
-    hear them. Also another server on the head itself, on the same interface."""
-    settings = site.settings
-    port = site.of("boot").dhcp_port
+    BIOS and UEFI firmware would send them; and whether the answers are as boot.dhcp and boot.dhcp_servers have it. A server that
+    answers known machines only is not found. The head's own server does not hear them. Also another server on the head itself, on
+    the same interface."""
+    settings, boot = site.settings, site.of("boot")
+    port = boot.dhcp_port
     frames = discovers(port)
     heard = exchange([settings.interface], IP, site.listen_s, say=frames.values(), program=udp_to(port + 1))
-    found = [error(_words(key, server), "switch it off, or keep it from this network; nodes take whichever answer comes first")
-             for key, server in sorted(servers(heard, set(frames)).items())]
-    found += _on_the_head(site, port)
-    return found or [ok(f"nobody else answered in {site.listen_s:g} s on {settings.interface}")]
+    where = f"in {site.listen_s:g} s on {settings.interface}"
+    here = [] if boot.dhcp == "off" else _on_the_head(site, port)
+    found = judge(servers(heard, set(frames)), boot, settings.address, where)
+    return here + [f for f in found if not here or f.severity is not Severity.OK]
 
 
 def _on_the_head(site: Site, port: int) -> list[Finding]:

@@ -6,7 +6,6 @@ which it was imported.
 
 from __future__ import annotations
 
-import ctypes
 import select
 import socket
 import struct
@@ -14,9 +13,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from layercake.base.packets.bpf import Program, attach
+
 IP, ARP, LLDP = 0x0800, 0x0806, 0x88CC
 _PROMISCUOUS, _ADD_MEMBERSHIP, _SOL_PACKET = 1, 1, 263
-_SO_ATTACH_FILTER = 26
 _ETHERNET = 14
 _MOST = 100_000
 """Frames that are kept: a flood ends the wait."""
@@ -30,18 +30,11 @@ class Heard:
     frame: bytes
 
 
-def udp_to(port: int) -> list[tuple[int, int, int, int]]:
-    """A classic BPF program for UDP over IPv4 to a port, as `tcpdump -dd` has it: the kernel keeps the rest from us."""
-    return [(0x28, 0, 0, 12), (0x15, 0, 8, IP), (0x30, 0, 0, 23), (0x15, 0, 6, 17), (0x28, 0, 0, 20), (0x45, 4, 0, 0x1FFF),
-            (0xB1, 0, 0, 14), (0x48, 0, 0, 16), (0x15, 0, 1, port), (0x06, 0, 0, 0x40000), (0x06, 0, 0, 0)]
-
-
-def _socket(interface: str, protocol: int, program: Sequence[tuple[int, int, int, int]]) -> socket.socket:
+def _socket(interface: str, protocol: int, program: Program) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
         if program:
-            code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
-            made.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(code)))
+            attach(made, program)
         index = socket.if_nametoindex(interface)
         made.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _PROMISCUOUS, 0, b""))
         made.bind((interface, protocol))
@@ -59,7 +52,7 @@ def hardware_address(interface: str) -> str:
 
 
 def exchange(interfaces: Sequence[str], protocol: int, seconds: float, *, say: Iterable[bytes] = (), again_s: float = 2.0,
-             program: Sequence[tuple[int, int, int, int]] = ()) -> list[Heard]:
+             program: Program = ()) -> list[Heard]:
     """Sends frames on the first interface, now and every `again_s`, and returns what others sent to any of the interfaces within so
     many seconds. Our own machine's frames are none of them. Raises OSError."""
     frames, heard = list(say), list[Heard]()

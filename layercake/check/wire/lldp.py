@@ -63,7 +63,7 @@ def _text(value: object) -> str:
     return show(text, 40)[1:-1]
 
 
-@check("lldp")
+@check("lldp", sides=True)
 def lldp(site: Site) -> list[Finding]:
     """Which switch and port the nodes' interface is at, by LLDP; whether that port takes frames of the interface's MTU. Switches
     announce themselves every 30 s: --listen 31 waits for them."""

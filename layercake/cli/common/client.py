@@ -39,6 +39,11 @@ class Client:
         with self._ask("POST", path, body=body, timeout=timeout) as response:
             return _decode(response.read())
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Sends changes as JSON, returns JSON."""
+        with self._ask("PATCH", path, body=body, timeout=REQUEST_S) as response:
+            return _decode(response.read())
+
     def delete(self, path: str) -> Any:
         """Deletes, returns JSON."""
         with self._ask("DELETE", path, timeout=REQUEST_S) as response:

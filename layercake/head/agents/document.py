@@ -13,11 +13,11 @@ Address = Callable[[str, str], str]
 """(digest, id of a node) -> where this node may fetch this content; `boot/SET` is that with the kernel's modules of a boot set."""
 
 
-def addresses(base: str, tickets: Tickets) -> Address:
-    """Addresses below `base`, each with a ticket."""
+def addresses(serves: Callable[[str], str], port: int, tickets: Tickets) -> Address:
+    """Addresses at the image service, whose address for a node `serves` gives, each with a ticket."""
     def address(digest: str, node: str) -> str:
         content = digest.removeprefix("blake2b:")
-        return f"{base}{content}?{tickets.issue(content, node)}"
+        return f"http://{serves(node)}:{port}/images/{content}?{tickets.issue(content, node)}"
 
     return address
 

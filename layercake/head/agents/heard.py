@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from imageapi import events as images
 from imageapi.spec.health import DEGRADED, UNHEALTHY
-from layercake.head.state.store import Card, Record
+from layercake.head.state.store import Card, Interface, Leg, NodeClock, Record
 from layercake.kraken.events import EventKind
 from minos.build.sets import NAME
-from minos.events import AGENT, AGENT_SWAP_FAILED, HARDWARE, NODE_API
+from minos.events import AGENT, AGENT_SWAP_FAILED, CLOCK, HARDWARE, NETWORK, NO_TIME, NODE_API
 
-_MAX_CONTAINERS, _MAX_CARDS = 200, 64
+_MAX_CONTAINERS, _MAX_CARDS, _MAX_OFF_MS = 200, 64, 1e9
+_MAX_INTERFACES, _MAX_OF_ONE = 128, 64
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "name": str, "digest": str, "state": str, "health": str, "pid": int, "started_s": (int, float, type(None)), "retries": int,
     "last_error": str, "error": str, "retry_in_s": (int, float, type(None)),
@@ -42,6 +43,35 @@ def cards(data: object) -> tuple[Card, ...]:
     return tuple(found)
 
 
+def interfaces(data: object) -> tuple[Interface, ...]:
+    """A node's interfaces as it says, as far as they are well-formed."""
+    entries = data[:_MAX_INTERFACES] if isinstance(data, list) else []
+    return tuple(_interface(entry) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str))
+
+
+def _interface(entry: Mapping[str, Any]) -> Interface:
+    def word(name: str, most: int = 80) -> str:
+        return said[:most] if isinstance(said := entry.get(name), str) else ""
+
+    def some(name: str) -> list[Any]:
+        return said[:_MAX_OF_ONE] if isinstance(said := entry.get(name), list) else []
+
+    mtu = entry.get("mtu")
+    return Interface(
+        word("name"), word("kind"), word("state"), word("mac"), mtu if type(mtu) is int and 0 <= mtu < 1 << 32 else 0,
+        tuple(str(one)[:80] for one in some("addresses")), tuple(str(one)[:120] for one in some("routes")),
+        tuple(Leg(str(leg.get("name"))[:80], str(leg.get("state"))[:80]) for leg in some("legs") if isinstance(leg, dict)),
+        word("trouble", 500))
+
+
+def clock(data: Mapping[str, Any]) -> NodeClock | None:
+    """A node's clock as it says, None if that is not well-formed."""
+    server, off = data.get("server"), data.get("off_ms")
+    if not isinstance(server, str) or isinstance(off, bool) or not isinstance(off, int | float) or abs(off) >= _MAX_OFF_MS:
+        return None
+    return NodeClock(server[:80], float(off))
+
+
 def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -> bool:
     """Keeps what is to be known of a node from one of its events: what it has staged, and how its containers are. Whether anything
     was."""
@@ -65,6 +95,12 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
             record.trust = replace(record.trust, has=has, authorities=mark[:64])
     elif kind is HARDWARE:
         record.cards = cards(data.get("cards"))
+    elif kind is NETWORK:
+        record.interfaces = interfaces(data.get("interfaces"))
+    elif kind is CLOCK:
+        record.clock = clock(data)
+    elif kind is NO_TIME:
+        record.clock = None
     elif kind is AGENT:
         record.boots = replace(record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent")))
     elif kind is AGENT_SWAP_FAILED:

@@ -60,13 +60,14 @@ class NodeApi:
 
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
-        images: ImageStore, address: Address, authority: Authority, table: Table, boots: BootSets, vault: Vault,
+        images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
+        vault: Vault,
     ) -> None:
         self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
         self._table = table
-        self._address = address
+        self._serves, self._address = serves, address
         self._store = store
         self._desire = desire
         self._joining = joining
@@ -146,17 +147,17 @@ class NodeApi:
         return web.json_response({
             "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
             "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
-            "sync": f"{self._settings.address}:{timers.port}", "desired": self._document(record),
+            "sync": f"{self._serves(record.node.id)}:{timers.port}", "desired": self._document(record),
             "tls": self._authority.issue(record.node.id, session.number), "certificate": 1, "mutual": session.mutual,
             "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
             "image_key": self._images.signer.public,
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return desired(record, self._address, self._requests.get(record.node.id, {}), self._images.attachment,
-                       self._boots.order(record.boots),
-                       {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,
-                       partial(self._modules, record))
+        return {**self._table.told_to(record.node), **desired(
+            record, self._address, self._requests.get(record.node.id, {}), self._images.attachment, self._boots.order(record.boots),
+            {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,
+            partial(self._modules, record))}
 
     def _modules(self, record: Record) -> dict[str, Any] | None:
         """The modules of the kernel that a node has booted; they lie where its images do."""
@@ -271,6 +272,7 @@ def _begin_session(session: Session, boot: str, agent: str, record: Record) -> N
     record.trust = Trust(at=session.joined)
     record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
     record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
+    record.interfaces = ()
 
 
 def _json(value: Any) -> web.Response:

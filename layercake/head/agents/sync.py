@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from layercake.base.clock import Clock
 from layercake.base.datagrams import DatagramServer
@@ -67,8 +68,9 @@ class Sync:
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
-        self._server = DatagramServer(self._take, at_once=_DRAIN,
-                                      failed=lambda error: log.warning("cannot read the sync socket: %s", error))
+        self._servers = [DatagramServer(partial(self._take, number), at_once=_DRAIN, failed=lambda error: log.warning(
+            "cannot read the sync socket: %s", error)) for number in range(len(settings.heads))]
+        self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
@@ -77,31 +79,38 @@ class Sync:
         self.counters: Counter[str] = Counter()
 
     def open(self) -> None:
-        """Binds the socket and reads it from the running event loop."""
-        self._server.open((self._settings.address, self._settings.sync.port))
+        """Binds a socket to each of the head's addresses and reads them from the running event loop."""
+        for server, address in zip(self._servers, self._settings.addresses, strict=True):
+            server.open((address, self.port or self._settings.sync.port))
 
     def close(self) -> None:
-        """Closes the socket."""
-        self._server.close()
+        """Closes the sockets."""
+        for server in self._servers:
+            server.close()
 
     def read(self) -> bool:
         """Reads some of what has arrived. Says whether there may be more."""
-        return self._server.read()
+        more = False
+        for server in self._servers:
+            more = server.read() or more
+        return more
 
     @property
     def port(self) -> int:
-        """The UDP port in use, 0 while the socket is closed."""
-        return int(self._server.socket.getsockname()[1]) if self._server.socket is not None else 0
+        """The UDP port in use, 0 while the sockets are closed."""
+        first = self._servers[0].socket
+        return int(first.getsockname()[1]) if first is not None else 0
 
-    def _take(self, data: bytes, address: tuple[str, int]) -> None:
+    def _take(self, server: int, data: bytes, address: tuple[str, int]) -> None:
         try:
-            self.receive(data, address)
+            self.receive(data, address[:2], server)  # of IPv6 there is more to it
         except WireError as error:
             self.counters["refused"] += 1
             log.debug("datagram from %s refused: %s", address[0], error)
 
-    def receive(self, data: bytes, address: tuple[str, int]) -> None:
-        """Handles one datagram. Raises WireError if it is malformed, forged, replayed or of an unknown session."""
+    def receive(self, data: bytes, address: tuple[str, int], server: int = 0) -> None:
+        """Handles one datagram, which came to that one of the head's addresses. Raises WireError if it is malformed, forged,
+        replayed or of an unknown session."""
         node, number = peek(data)
         record = self._store.find(node_text(node))
         if record is not None and (record.session is None or record.session.number != number):
@@ -111,6 +120,8 @@ class Sync:
         datagram = decode(data, record.session.key)
         if datagram.kind is not Kind.HELLO:
             raise WireError("cannot take a datagram: only HELLO comes from a node")
+        if server != self._heard_by.get(number, 0):
+            self._heard_by[number] = server
         if datagram.epoch != self._store.epoch:
             self.counters["challenged"] += 1
             self._send(record, Kind.CHALLENGE, address, datagram.sequence)
@@ -202,6 +213,7 @@ class Sync:
         self._suspects.pop(record.node.id, None)
         if record.session is not None:
             self._guards.pop(record.session.number, None)
+            self._heard_by.pop(record.session.number, None)
 
     def scan(self) -> None:
         """Finds the nodes that have fallen silent; called once a second.
@@ -238,7 +250,10 @@ class Sync:
     def _send(
         self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None, *, probe: bool = False
     ) -> None:
-        if self._server.socket is None or record.session is None:
+        if record.session is None:
+            return
+        sock = self._servers[self._heard_by.get(record.session.number, 0)].socket
+        if sock is None:
             return
         goal, layout = record.machine.goal, record.planner.layout
         datagram = Datagram(
@@ -247,7 +262,7 @@ class Sync:
             dsc_revision=0 if probe else record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
         )
         try:
-            self._server.socket.sendto(encode(datagram, record.session.key), address)
+            sock.sendto(encode(datagram, record.session.key), address)
         except OSError as error:  # the node's next HELLO brings the next chance
             self.counters["unsent"] += 1
             log.debug("cannot send to %s: %s", record.name, error)

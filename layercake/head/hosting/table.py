@@ -131,6 +131,10 @@ class Table:
         """The modules whose processes are told of nodes."""
         return [m for m in self.modules.values() if m.has_process and m.record is not None]
 
+    def told_to(self, node: Node) -> dict[str, Any]:
+        """What the modules have a node told with its desired state."""
+        return {k: v for m in self.modules.values() if m.tells is not None for k, v in m.tells(node.parts.get(m.name)).items()}
+
     def call(self, name: str) -> Call:
         """A call. Raises NotFound."""
         found = self.calls.get(name)

@@ -62,6 +62,7 @@ class Teller:
         self._table = table
         self._host = host
         self._modules = table.told_of_nodes()
+        self._of_networks = [module for module in table.having_process() if module.networks]
 
     def changed(self, record: Record) -> None:
         """A node is new, or its entry in the inventory has changed."""
@@ -82,8 +83,22 @@ class Teller:
                 message = message or pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values()))
                 self._host.send(module.name, message)
 
+    def network(self, name: str) -> None:
+        """A network of the inventory is new, has changed, or is gone."""
+        for module in self._of_networks:
+            self._network(module, name)
+
+    def _network(self, module: Module, name: str) -> None:
+        told = self._networks.named(name)
+        message = (pb.FromHead(network_removed=pb.NetworkRemoved(name=name)) if told is None else
+                   pb.FromHead(network_changed=pb.NetworkChanged(name=name, json=json.dumps(told).encode())))
+        self._host.send(module.name, message)
+
     def everything(self, module: Module) -> None:
-        """A module's process is new: it gets all nodes and their states."""
+        """A module's process is new: it gets all networks, nodes and their states."""
+        if module.networks:
+            for name in self._networks.by_name:
+                self._network(module, name)
         if module.record is None:
             return
         for record in self._store:

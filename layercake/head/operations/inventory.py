@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,20 +20,22 @@ from layercake.head.access.caller import said_by
 from layercake.head.boots import arches
 from layercake.head.head import Head
 from layercake.head.inventory import wishes
-from layercake.head.reading import Answer, Question, answer, inventory_of, is_small
+from layercake.head.reading import Answer, Question, answer, is_small, said
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.head.state.desire import check_set
 from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record, WantedImage
+from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
-from layercake.inventory.diff import diff
+from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
 from layercake.inventory.ranges import fold
-from layercake.inventory.schema import Inventory, Node
+from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.aside import Aside, Bounds
+from layercake.moduleapi.network import Network
 
 READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
 """What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
@@ -76,20 +78,56 @@ class _TakenBack:
         return {"nodes": list(self.nodes), "images": list(self.images), "to": list(self.to)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """An inventory that was read. `nodes` are those that are new or other than before, `known` all that there were, and `removed`
+    the names of those that are there no more; `changes` is what becomes of all these."""
+
+    file: str
+    nodes: Mapping[str, Node]
+    known: Mapping[str, Node]
+    removed: tuple[str, ...]
+    networks: Mapping[str, Network]
+    warnings: tuple[Problem, ...]
+    changes: list[Change] = field(default_factory=list)
+
+    def over(self, now: Mapping[str, Node]) -> _Read:
+        """The same, where nodes are not all as they were when it was read: rolls go on meanwhile. What it said of a node that had
+        the same entry is that entry."""
+        moved = {name for name, node in now.items() if self.known.get(name) is not node} | (self.known.keys() - now.keys())
+        if not moved:
+            return self
+        wanted = {node.name: node for node in self.all()}
+        nodes = {name: node for name, node in wanted.items() if name in self.nodes or name in moved}
+        changes = [change for change in self.changes if change.node not in moved]
+        changes += diff({name: now[name] for name in now if name in moved}, {name: nodes[name] for name in nodes if name in moved})
+        return replace(self, nodes=nodes, known=now, removed=tuple(name for name in now if name not in wanted), changes=changes)
+
+    def all(self) -> Iterator[Node]:
+        """All nodes of the inventory, those that stay as they are first."""
+        gone = set(self.removed)
+        yield from (node for name, node in self.known.items() if name not in gone and name not in self.nodes)
+        yield from self.nodes.values()
+
+
 class InventoryChanges:
     """Plans and applies inventories."""
 
     def __init__(self, head: Head) -> None:
         self._head = head
         self._store = head.store
+        self._marks: dict[str, tuple[Node, bytes]] = {}
         self._plans, self._applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING, urgent=True)
 
-    async def _parse(self, aside: Aside, text: str, file: str, known: Sequence[dict[str, Any]] = (),
-                     ) -> tuple[Inventory, list[dict[str, Any]]]:
-        """Reads an inventory against the images in the store, and what it changes of the known nodes (Change.to_record); a big
-        one in the process that this one's turn is for. Raises InventoryErrors with the mistakes in it."""
+    async def _parse(self, aside: Aside, text: str, file: str) -> _Read:
+        """Reads an inventory against the images in the store; a big one in the process that this one's turn is for. Raises
+        InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
-        question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, list(known),
+        known = {record.name: record.node for record in self._store}
+        marks = {node.name: self._mark(node) async for node in _slowly(known.values())}
+        if len(self._marks) > len(known):  # of nodes that are gone
+            self._marks = {name: had for name, had in self._marks.items() if name in known}
+        question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, marks,
                             *await asyncio.to_thread(self._boot_sets), self._head.settings.beside_nodes)
         if is_small(text):
             told = await asyncio.to_thread(answer, question)
@@ -97,16 +135,26 @@ class InventoryChanges:
             data = await asyncio.to_thread(msgspec.msgpack.encode, question)
             out = await aside.run("layercake.head.reading", data=data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
+        warnings = said(file, told)
         nodes = {node.name: node async for node in _slowly(Node.from_record(r, parts) for r in told.nodes)}
-        found = inventory_of(file, told, nodes)
-        sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.nodes.values()}
+        found = _Read(file, nodes, known, tuple(told.removed), told.networks, warnings)
+        sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
             try:
                 check_set(self._head.desire.image(name) for name in names)
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
-        secrets.refuse_outside(found.nodes.values(), self._head.vault.directory)
-        return found, told.changes
+        secrets.refuse_outside(nodes.values(), self._head.vault.directory)
+        found.changes.extend([change async for change in _slowly(diff(
+            {name: known[name] for name in (*told.removed, *nodes) if name in known}, nodes))])
+        return found
+
+    def _mark(self, node: Node) -> bytes:
+        """A node's mark, which is made once of each."""
+        had = self._marks.get(node.name)
+        if had is None or had[0] is not node:
+            had = self._marks[node.name] = (node, node.mark)
+        return had[1]
 
     def _boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
         """The architectures, and {profile: its architecture}, that there are boot sets of, as they are on the disk: the newest may
@@ -125,18 +173,17 @@ class InventoryChanges:
         _check_text(text, file)
         async with self._plans.turn():
             digest = self._digest(text)
-            known = [record async for record in _slowly(r.node.to_record() for r in self._store)]
-            new, shown = await self._parse(self._plans, text, file, known)
-            changes = [change async for change in _slowly(map(Change.from_record, shown))]
+            new = await self._parse(self._plans, text, file)
+            changes = new.changes
             plans = [plan async for plan in _slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
-            said = await asyncio.to_thread(secrets.warnings, list(new.nodes.values()), self._head.table.parts, self._head.vault)
+            said = await asyncio.to_thread(secrets.warnings, list(new.all()), self._head.table.parts, self._head.vault)
         rolls = self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         await asyncio.sleep(0)  # of ten thousand nodes each of these takes its time
         back = self._taken_back(changes, new)
         await asyncio.sleep(0)
         return {
-            "changes": shown, "plans": plans, "digest": digest,
+            "changes": [change.to_record() for change in changes], "plans": plans, "digest": digest,
             "networks": [c.to_record() for c in self._head.networks.changes(new.networks)],
             "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
             "secrets": self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
@@ -144,18 +191,18 @@ class InventoryChanges:
             "taken_back": [b.to_record() for b in back],
         }
 
-    def _sent_elsewhere(self, changes: Iterable[Change], new: Inventory) -> list[dict[str, Any]]:
+    def _sent_elsewhere(self, changes: Iterable[Change], new: _Read) -> list[dict[str, Any]]:
         """The nodes whose secrets would go to another place than before, with both."""
         pairs = [(self._store.named(c.node).node, new.nodes[c.node]) for c in changes if c.action is Action.CHANGE]
         return [found for old, node in pairs if (found := secrets.sent_elsewhere(old, node, self._head.table.parts))]
 
-    def _moves(self, changes: Iterable[Change], new: Inventory) -> list[Move]:
+    def _moves(self, changes: Iterable[Change], new: _Read) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in none."""
         wanted = ((self._store.find(new.nodes[c.node].id), new.nodes[c.node]) for c in _of_images(changes, new))
         wishes = [Wish(record, node, node.images) for record, node in wanted if record is not None and node.state == "up"]
         return moves(wishes, settings_of(self._head.table.settings))
 
-    def _taken_back(self, changes: Iterable[Change], new: Inventory) -> list[_TakenBack]:
+    def _taken_back(self, changes: Iterable[Change], new: _Read) -> list[_TakenBack]:
         """The nodes whose images come from `image roll`, and that this inventory wants as one did before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
         for change in _of_images(changes, new):
@@ -185,34 +232,57 @@ class InventoryChanges:
         nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
         _check_text(text, file)
         async with self._applied.turn():  # those who may only look do not keep it waiting
-            new, _ = await self._parse(self._applied, text, file)
-        rolls: list[Roll] = []
-        by = said_by(consent.by)
+            new = await self._parse(self._applied, text, file)
         async with self._head.desire.draft() as draft:
             if digest is not None and digest != self._digest(text):
                 raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
-            changes = diff({r.name: r.node for r in self._store}, new.nodes)
-            removed = [c.node for c in changes if c.node not in new.nodes]
-            if removed and not allow_remove:
-                raise Refused(f"cannot apply the inventory: it would remove {', '.join(removed[:NAMED])}",
+            new = new.over({record.name: record.node for record in self._store})
+            if new.removed and not allow_remove:
+                raise Refused(f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
                               hint="say --allow-remove if that is meant")
-            self._check(changes, new, consent)
-            found = [] if consent.at_once else self._moves(changes, new)
-            later = {r.node.id for move in found for r in move.records}
-            moved = self._networks(draft, new, {c.node for c in changes}, by)
-            for name in removed:
-                draft.remove(self._store.named(name), self._head.forget)
-                draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
-            for change in changes:
-                if change.node in new.nodes:
-                    self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
-            for node in new.nodes.values():
-                self._note(draft, node, later)
-            rolls = [self._begin(draft, move, consent) for move in found]
-        return {"revision": self._store.revision, "changed": [c.node for c in changes], "networks": moved, "rolls": [
+            moved, rolls = self._enact(draft, new, consent)
+        return self._applied_of(new, moved, rolls)
+
+    async def change(self, name: str, wanted: Mapping[str, Any], unset: Collection[str],
+                     consent: Consent = NO_CONSENT) -> dict[str, Any]:
+        """Changes one node's entry of the inventory in force (inventory.entry), and touches no other node. Raises NotFound,
+        InputError, and Refused as `apply`."""
+        arches_, profiles = await asyncio.to_thread(self._boot_sets)
+        parts = self._head.table.parts
+        async with self._head.desire.draft() as draft:
+            before = self._store.named(name).node
+            networks, images = self._head.networks.by_name, [image.name for image in self._head.images.list()]
+            node = entry.changed(before, wanted, unset, parts=parts, networks=networks, known_arches=arches_,
+                                 known_profiles=profiles, known_images=images, heads=self._head.settings.beside_nodes)
+            entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
+            check_set(self._head.desire.image(image) for image in node.images)
+            secrets.refuse_outside([node], self._head.vault.directory)
+            new = _Read(name, {name: node}, {name: before}, (), networks, (), list(diff({name: before}, {name: node})))
+            moved, rolls = self._enact(draft, new, consent)
+        return self._applied_of(new, moved, rolls)
+
+    def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
+        """Takes over what was read; the networks that are others than before, and the rolls that this begins."""
+        changes, by = new.changes, said_by(consent.by)
+        self._check(changes, new, consent)
+        found = [] if consent.at_once else self._moves(changes, new)
+        later = {r.node.id for move in found for r in move.records}
+        moved = self._networks(draft, new, {c.node for c in changes}, by)
+        for name in new.removed:
+            draft.remove(self._store.named(name), self._head.forget)
+            draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
+        for change in changes:
+            if change.node in new.nodes:
+                self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
+        for node in new.all():
+            self._note(draft, node, later)
+        return moved, [self._begin(draft, move, consent) for move in found]
+
+    def _applied_of(self, new: _Read, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
+        return {"revision": self._store.revision, "changed": [c.node for c in new.changes], "networks": moved, "rolls": [
             {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls]}
 
-    def _networks(self, draft: Draft, new: Inventory, changed: Collection[str], by: str) -> list[str]:
+    def _networks(self, draft: Draft, new: _Read, changed: Collection[str], by: str) -> list[str]:
         """Takes the networks over, and has the other nodes in those that are not as before told; the names of these networks."""
         found = self._head.networks.changes(new.networks)
         if not found:
@@ -222,12 +292,14 @@ class InventoryChanges:
         draft.event(None, events.INVENTORY_NETWORKS, f"networks by {by}: {said}{more}", data={"networks": [c.node for c in found]})
         self._head.networks.take(draft, new.networks)
         moved = {change.node for change in found}
+        for name in moved:
+            draft.after(partial(self._head.teller.network, name))
         for record in self._store:
             if record.node.network in moved and record.name not in changed:
                 draft.after(partial(self._head.teller.changed, record))
         return sorted(moved)
 
-    def _check(self, changes: list[Change], new: Inventory, consent: Consent) -> None:
+    def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
         """Raises Refused for images that nobody agreed to take back, for secrets that would go elsewhere, for images of nodes
         that a roll has, and for frozen nodes."""
         backwards = self._taken_back(changes, new)
@@ -298,7 +370,7 @@ async def _slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
                     break
 
 
-def _of_images(changes: Iterable[Change], new: Inventory) -> list[Change]:
+def _of_images(changes: Iterable[Change], new: _Read) -> list[Change]:
     """The changes of images of nodes that stay, or come."""
     return [c for c in changes if c.node in new.nodes and "images" in c.fields]
 

@@ -33,6 +33,10 @@ class SiteNetworks:
         """What modules are told of a node's network (moduleapi.network.told), None for a node that is in none of them."""
         return self._told.get(node.network)
 
+    def named(self, name: str) -> Mapping[str, Any] | None:
+        """What modules are told of the network of this name, None if there is none."""
+        return self._told.get(name)
+
     def changes(self, new: Mapping[str, Network]) -> list[Change]:
         """What becomes of them: a change's `node` is a network here."""
         found = [Change(name, Action.REMOVE, _fields(network, None)) for name, network in self.by_name.items() if name not in new]

@@ -85,6 +85,35 @@ class Card(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
 
 
+class NodeClock(msgspec.Struct, frozen=True):
+    """A node's clock, as the node says: the time server that keeps it, and how far off that it was found, in milliseconds."""
+
+    server: str
+    off_ms: float
+
+
+class Leg(msgspec.Struct, frozen=True):
+    """A leg of a bond, and how it is."""
+
+    name: str
+    state: str
+
+
+class Interface(msgspec.Struct, frozen=True):
+    """An interface that the inventory names, as the node says it is: `kind` is card, bond or vlan, `state` up, down, no carrier or
+    missing; `trouble` is why it is not as wanted."""
+
+    name: str
+    kind: str = ""
+    state: str = ""
+    mac: str = ""
+    mtu: int = 0
+    addresses: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    legs: tuple[Leg, ...] = ()
+    trouble: str = ""
+
+
 class BootTimes(msgspec.Struct, frozen=True):
     """How long the last boots of a node took, in seconds, the newest last: from power-on to the join, and how much of that until
     its firmware was first seen."""
@@ -106,14 +135,14 @@ class WantedImage(msgspec.Struct, frozen=True):
 class Record:
     """One node: its inventory entry, its place in the state graph, and its bond with its agent.
 
-    `wanted` and `stage` move `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images
-    it ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram.
-    `stage` is what it shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why
-    it could not. `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said
-    its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what
-    the guard minds of it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its
-    network cards as it last said. `applied` names the images that an inventory gave it: others than the node's are those of `image
-    roll` since.
+    `wanted` and `stage` move `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images it
+    ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram. `stage` is what it
+    shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why it could not.
+    `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said its containers are
+    (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what the guard minds of
+    it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its network cards,
+    `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied` names the images that an inventory
+    gave it: others than the node's are those of `image roll` since.
     """
 
     row: int
@@ -137,6 +166,8 @@ class Record:
     session: Session | None = None
     trust: Trust = field(default_factory=Trust)
     cards: tuple[Card, ...] = ()
+    clock: NodeClock | None = None
+    interfaces: tuple[Interface, ...] = ()
     boot_times: BootTimes = field(default_factory=BootTimes)
     last_seen: float | None = None
     address: tuple[str, int] | None = None

@@ -9,7 +9,7 @@ from layercake.head.guard.guard import Guard
 from layercake.head.hosting.patience import Patience
 from layercake.head.state.store import Record
 from layercake.head.views.events import View, event_view
-from layercake.head.views.nodes import status_of
+from layercake.head.views.nodes import interfaces_view, status_of
 from layercake.kraken.events import Severity
 from layercake.kraken.explain import explain
 
@@ -35,8 +35,20 @@ def explain_view(record: Record, now: float, guard: Guard, brief: View | None = 
         quarantine = view["quarantine"] and {**view["quarantine"], "reason": ""}
         view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
     unhealthy = record.unhealthy if brief is None else ""
+    network = network_troubles(interfaces_view(record, brief=brief is not None))
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
-            "trouble": trouble, "boot": steps, "boot_time": patience.view(record) if patience is not None else None}
+            "network": network, "trouble": trouble, "boot": steps,
+            "boot_time": patience.view(record) if patience is not None else None}
+
+
+def network_troubles(interfaces: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with a node's interfaces, for people."""
+    found = []
+    for one in interfaces:
+        what = [one["trouble"]] if one["trouble"] else [one["state"]] if one["state"] != "up" else []
+        what += [f"its leg {leg['name']}: {leg['state']}" for leg in one["legs"] if leg["state"] != "up"]
+        found += [f"{one['name']}: {'; '.join(what)}"] if what else []
+    return found
 
 
 def _when(at: float) -> str:
@@ -64,6 +76,7 @@ def explain_text(view: dict[str, Any]) -> str:
     lines.append("  wanted:  " + (" ".join(f"{k}={v}" for k, v in view["goal"].items()) or "nothing"))
     if view["unhealthy"]:
         lines.append(f"  unwell:  {view['unhealthy']}")
+    lines += [f"  network: {text}" for text in view.get("network") or []]
     blocked = view.get("blocked") or []
     for text in [blocked] if isinstance(blocked, str) else blocked:
         lines.append(f"  blocked: {text}")

@@ -75,6 +75,12 @@ def parts_view(node: Node, table: Table, *, brief: bool = False) -> dict[str, An
     return found
 
 
+def interfaces_view(record: Record, *, brief: bool = False) -> list[dict[str, Any]]:
+    """A node's interfaces as it says; nothing of one that does not speak. Viewers are not shown why one is not as it should be."""
+    found = record.interfaces if record.value("run") == "SYNC" else ()
+    return [{**msgspec.to_builtins(one), **({"trouble": ""} if brief else {})} for one in found]
+
+
 def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False,
               patience: Patience | None = None) -> dict[str, Any]:
     """A node as the API shows it; see the OpenAPI document for the fields. `brief` is for viewers."""
@@ -91,6 +97,8 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
         "profile": record.node.profile or None, "network": record.node.network or None,
         "cards": [msgspec.to_builtins(card) for card in record.cards],
+        "clock": msgspec.to_builtins(record.clock) if record.clock is not None and record.value("run") == "SYNC" else None,
+        "interfaces": interfaces_view(record, brief=brief),
         **parts_view(record.node, table, brief=brief),
         "boot_id": record.session.boot_id if record.session else None,
         "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,

@@ -141,13 +141,15 @@ class Link:
                 wait = BACKOFF_MAX
                 self._post(Trouble(f"the link to the head failed: {error!r}"))
             self._connection.close()
-            self._pause(wait)
+            if self._pause(wait):
+                failures = 0
 
-    def _pause(self, seconds: float) -> None:
-        """Waits; only `pull` cuts it short, because then the head has just spoken."""
+    def _pause(self, seconds: float) -> bool:
+        """Waits; only `pull` cuts it short, because then the head has just spoken. Whether it did, now or during the attempt that
+        failed: a head that was started again says so by datagrams before its TLS listens."""
         with self._changed:
-            self._hurry = False
-            self._changed.wait_for(lambda: self._hurry, seconds)
+            hurried, self._hurry = self._changed.wait_for(lambda: self._hurry, seconds), False
+            return hurried
 
     def _join(self) -> None:
         config = self._config

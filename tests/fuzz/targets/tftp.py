@@ -46,7 +46,7 @@ def target(directory: Path) -> Iterator[Target]:
             if transfer.phase is not Phase.RUNNING:
                 return
             now += 1.0
-            sent = transfer.timeout(now) if not answer else transfer.answer(*parse_answer(answer), now)
+            sent = transfer.timeout(now) if not answer else transfer.answer(*parse_answer(answer, len(answer)), now)
 
     yield Target(mutate.data(seeds(), WORDS), take, (TftpError,))
 

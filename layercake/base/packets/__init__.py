@@ -1,0 +1,1 @@
+"""Packets of protocols that the head and the nodes speak with others."""

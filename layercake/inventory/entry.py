@@ -1,0 +1,116 @@
+"""Entries of nodes: what changes from one inventory to the next; and one node's entry as it stands there, with what groups and
+defaults said of it, and changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from layercake.inventory.changes import Action, Change, is_empty
+from layercake.inventory.load import IP, MAC, load
+from layercake.inventory.problems import InventoryErrors
+from layercake.inventory.schema import Node
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import NAME, Part
+from layercake.moduleapi.network import Network
+
+_FIXED = ("id", "name", "network", "domains", "groups")
+"""What does not stand in an entry, or not alone: a group means what the inventory says of it."""
+
+
+def entry_of(node: Node) -> dict[str, Any]:
+    """A node's entry, as an inventory has it. Values that say nothing are left out."""
+    record = node.to_record()
+    for part in node.parts.values():
+        place = record.get(part.KEY) if part.KEY else record
+        for field in msgspec.structs.fields(part):
+            if place is not None and getattr(part, field.name) == field.default:
+                place.pop(field.encode_name, None)  # nobody has said it, and it may not be said with all else
+    found = {"mac": record.pop("macs"), **{key: value for key, value in record.items() if key not in _FIXED}}
+    return {key: value for key, value in found.items() if not is_empty(value) and value != {}}
+
+
+def changed(node: Node, wanted: Mapping[str, Any], unset: Collection[str], *, parts: Mapping[str, Part],
+            networks: Mapping[str, Network], **known: Any) -> Node:
+    """A node with other values: {key: value}, keys in a mapping as "bmc.address"; those of `unset` are as if nobody said anything
+    of them. `known` is what `inventory.load.load` is given besides. Raises InputError."""
+    entry = entry_of(node)
+    for key in (*unset, *wanted):
+        first = key.partition(".")[0]
+        if first in _FIXED or first == "macs":
+            raise InputError(f"cannot change {first} of {node.name} alone", hint="change the inventory and apply it")
+    for key in unset:
+        place, last = _place(entry, key)
+        place.pop(last, None)
+    for key, value in wanted.items():
+        place, last = _place(entry, key)
+        place[last] = value
+    groups = {name: {"domain": name in node.domains} for name in node.groups}
+    document = {"networks": msgspec.to_builtins(networks), "groups": groups,
+                "nodes": {node.name: {**entry, **({"groups": list(node.groups)} if groups else {})}}}
+    try:
+        return load(msgspec.yaml.encode(document).decode(), f"node {node.name}", parts=parts, **known).nodes[node.name]
+    except InventoryErrors as error:
+        first_one = error.problems[0]
+        more = f", and {len(error.problems) - 1} more mistakes" if len(error.problems) > 1 else ""
+        raise InputError(f"cannot change node {node.name}: {first_one.message}{more}", hint=first_one.hint) from None
+
+
+def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The mapping that a key stands in, and its own name there. Raises InputError."""
+    *path, last = key.split(".")
+    place: Any = entry
+    for word in path:
+        place = place.setdefault(word, {})
+        if not isinstance(place, dict):
+            raise InputError(f"cannot change {key}: {word} is no mapping")
+    return place, last
+
+
+def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, Part]) -> None:
+    """Raises InputError for a value of a node that is another's, if it did not have it before."""
+    new = _own(node, parts).keys() - _own(before, parts).keys()
+    for other in others if new else ():
+        for key in new & _own(other, parts).keys():
+            raise InputError(f"cannot change node {node.name}: {key[0]} {_own(node, parts)[key]} is {other.name}'s",
+                             hint="no two nodes can have the same")
+
+
+def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], str]:
+    """What no two nodes may share: {(what, value): as it is shown}."""
+    found: dict[tuple[str, Any], str] = {(MAC, mac): mac for mac in node.macs}
+    found |= {(IP, node.ip): node.ip, (NAME, node.name): node.name}
+    for module, part in node.parts.items():
+        found |= {(alone.what, alone.value): alone.shown for alone in parts[module].unique(part)}
+    return found
+
+
+def diff(old: Mapping[str, Node], new: Mapping[str, Node]) -> Iterator[Change]:
+    """The changes from `old` to `new`: removed nodes first, then the others in the order of `new`."""
+    for name, node in old.items():
+        if name not in new:
+            before = _flat(node)
+            yield Change(name, Action.REMOVE, {k: (v, None) for k, v in before.items() if not is_empty(v)})
+    for name, node in new.items():
+        after = _flat(node)
+        if name not in old:
+            yield Change(name, Action.ADD, {k: (None, v) for k, v in after.items() if not is_empty(v)})
+            continue
+        before = _flat(old[name])
+        different = {k: (before.get(k), after.get(k)) for k in dict.fromkeys([*before, *after]) if before.get(k) != after.get(k)}
+        if different:
+            yield Change(name, Action.CHANGE, different)
+
+
+def _flat(node: Node) -> dict[str, Any]:
+    record = node.to_record()
+    del record["id"], record["name"]  # the id follows from the name, and the name is the change's own
+    for part in node.parts.values():
+        if part.ENTRY is not None:
+            entries = record.pop(part.KEY)
+            record |= {f"{part.KEY}.{name}.{k}": v for name, entry in entries.items() for k, v in entry.items()}
+        elif part.KEY:
+            record |= {f"{part.KEY}.{k}": v for k, v in record.pop(part.KEY).items()}
+    return record

@@ -1,0 +1,1 @@
+"""The node's clock: asked for by SNTP, and kept."""

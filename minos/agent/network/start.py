@@ -1,0 +1,72 @@
+"""Puts together what keeps the interfaces of a node that runs minOS."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from layercake.kraken.errors import LayercakeError
+from minos import cmdline
+from minos.agent.drivers import Drivers
+from minos.agent.early import Early
+from minos.agent.http.client import parse_url
+from minos.agent.network.keeper import Keeper
+from minos.agent.network.kernel import Kernel
+from minos.agent.network.wanted import boot_of
+from minos.agent.state import Session
+from minos.events import NETWORK_FAILED
+
+GATHER_S, RETRY_S = 0.1, 1.0
+TRIES = 5
+"""How often the head is asked for a kernel module: 7 s by then. Without it, the node has to go on as it can."""
+_TRY_S = 2.0
+
+
+def start(early: Early, session: Callable[[], Session], wake: int, *, live: bool) -> tuple[Keeper, Callable[[], None]]:
+    """The keeper, and what its thread does. `wake` is readable when something is wanted. Raises OSError."""
+    kernel = Kernel()
+    boot = boot_of(cmdline.parse(Path("/proc/cmdline").read_text()))
+    fetch = Drivers(early.config, session, early.event, tries=TRIES).named
+    keeper = Keeper(early.config.run, boot, early.event, kernel, fetch=fetch, reach=partial(reach, early.config.head),
+                    clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), live=live)
+    return keeper, partial(turn, early, keeper, kernel, wake)
+
+
+def turn(early: Early, keeper: Keeper, kernel: Kernel, wake: int) -> None:
+    """Turns whenever something has changed, for ever."""
+    wait, trouble = 60.0, ""
+    while True:
+        readable, _, _ = select.select([kernel.listener.fileno(), wake], [], [], wait)
+        if kernel.listener.fileno() in readable:
+            time.sleep(GATHER_S)  # changes come in bursts
+            kernel.drain()
+        if wake in readable:
+            os.read(wake, 4096)
+        try:
+            wait, trouble = keeper.turn(), ""
+        except Exception as error:  # noqa: BLE001 (whatever it is, the node must not stay half-way; it is told)
+            wait, told = RETRY_S, str(error) if isinstance(error, LayercakeError | OSError) else repr(error)
+            if told != trouble:
+                trouble = told
+                early.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {told}")
+
+
+def reach(head: str, seconds: float) -> bool:
+    """Whether the head takes a connection, within so many seconds."""
+    url, deadline = parse_url(head), time.monotonic() + seconds
+    while True:
+        try:
+            # Not create_connection: it asks for names, and minOS has no codec for those.
+            with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as there:
+                there.settimeout(_TRY_S)
+                there.connect((url.host, url.port))
+                return True
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)

@@ -1,0 +1,324 @@
+"""A node's interfaces in the inventory: cards, bonds of cards, VLANs on either; what each may say, and what they are together.
+
+    interfaces:
+      lan0:      {mac: "52:54:00:00:00:10"}
+      lan1:      {mac: "52:54:00:00:00:11"}
+      bond0:     {bond: {mode: 802.3ad, legs: [lan0, lan1]}, mtu: 9000}
+      storage:   {vlan: {id: 20, of: bond0}, mtu: 9000, addresses: [10.20.0.5/24, "fd20::5/64"]}
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from layercake.base.text import describe, nearest, show
+from layercake.moduleapi.fields import Check, Mistake, mac, mac_after, one_of, text
+from layercake.moduleapi.module import NodePart, Unique
+
+NAME_LENGTH = 15
+"""Bytes of an interface's name without its end (IFNAMSIZ of Linux' include/uapi/linux/if.h is 16)."""
+LEAST_MTU, MOST_MTU, USUAL_MTU, IPV6_MTU = 68, 65535, 1500, 1280
+"""What IPv4 needs at least (RFC 791 section 3.2), the most there is, what a card has by itself, and what IPv6 needs (RFC 8200)."""
+MAX_INTERFACES, MAX_ADDRESSES, MAX_ROUTES, MAX_LEGS = 64, 32, 64, 16
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{NAME_LENGTH - 1}}}", re.ASCII)
+_RESERVED = ("lo", "all", "default")
+"""The loopback, and two that mean something else below /proc/sys/net."""
+MODES = ("active-backup", "802.3ad")
+RATES = ("slow", "fast")
+
+
+def own_mac(value: object) -> str:
+    """A card's address."""
+    return mac(text(value))
+
+
+def mtu(value: object) -> int:
+    """The largest packet in bytes."""
+    if isinstance(value, bool) or not isinstance(value, int) or not LEAST_MTU <= value <= MOST_MTU:
+        raise Mistake(f"expected {LEAST_MTU} to {MOST_MTU} bytes, found {describe(value)}", "1500 is usual, 9000 are jumbo frames")
+    return value
+
+
+def address(word: str) -> str:
+    """A host's address with the length of its prefix, as the kernel shows it."""
+    if "/" not in word:
+        raise Mistake(f"{show(word)} has no length of its prefix", "as 10.20.0.5/24 or fd20::5/64")
+    try:
+        found = ipaddress.ip_interface(word)
+    except ValueError:
+        raise Mistake(f"{show(word)} is not an IP address with a prefix", "as 10.20.0.5/24 or fd20::5/64") from None
+    ip, net = found.ip, found.network
+    if ip.is_multicast or ip.is_loopback or ip.is_unspecified or net.prefixlen == 0:
+        raise Mistake(f"{show(word)} cannot be an interface's address", "multicast and loopback addresses are no interface's own")
+    if ip.is_link_local and ip.version == 6:
+        raise Mistake(f"{show(word)} is link-local", "the kernel gives each interface such an address by itself; leave it out")
+    if ip.version == 4 and net.prefixlen < 31 and ip in (net.network_address, net.broadcast_address):
+        raise Mistake(f"{show(word)} is no host's address", f"it is the first or the last one of {net}")
+    return str(found)
+
+
+def addresses(value: object) -> tuple[str, ...]:
+    """Addresses of one interface: one, or a list."""
+    found = tuple(address(text(item)) for item in (value if isinstance(value, list) else [value]))
+    if len(found) > MAX_ADDRESSES:
+        raise Mistake(f"{len(found)} addresses, an interface has {MAX_ADDRESSES} at most")
+    hosts = [host(one) for one in found]
+    if twice := [one for one in hosts if hosts.count(one) > 1]:
+        raise Mistake(f"the address {twice[0]} stands there twice")
+    return found
+
+
+def addresses_after(word: str, steps: int) -> tuple[str, ...]:
+    """The address `steps` further on in its network."""
+    first = ipaddress.ip_interface(address(word))
+    try:
+        found = type(first)((int(first.ip) + steps, first.network.prefixlen))
+    except ipaddress.AddressValueError:
+        found = None
+    if found is None or found.network != first.network:
+        raise Mistake(f"counting up from {show(word)} leaves {first.network}")
+    return (address(str(found)),)
+
+
+def host(word: str) -> str:
+    """An address without its prefix."""
+    return word.partition("/")[0]
+
+
+def routes(value: object) -> dict[str, str]:
+    """{target: router} of IPv4 and IPv6."""
+    if not isinstance(value, dict):
+        raise Mistake(f"expected a mapping of networks to routers, found {describe(value)}", "as {10.0.0.0/8: 10.20.0.1}")
+    if len(value) > MAX_ROUTES:
+        raise Mistake(f"{len(value)} routes, an interface has {MAX_ROUTES} at most")
+    found: dict[str, str] = {}
+    for word, via in value.items():
+        try:
+            target, router = ipaddress.ip_network(text(word)), ipaddress.ip_address(text(via))
+        except ValueError:
+            raise Mistake(f"{show(str(word))}: {show(str(via))} is not a route", "as {10.0.0.0/8: 10.20.0.1}: the first address "
+                          "and the length of the prefix, and the router's address; 0.0.0.0/0 and ::/0 are all others") from None
+        if target.version != router.version:
+            raise Mistake(f"the router of {target} is {router}: one is IPv4, the other IPv6")
+        if router.is_multicast or router.is_unspecified or router.is_loopback or target.is_multicast or target.is_loopback:
+            raise Mistake(f"no packets can be sent to {target} by {router}")
+        if str(target) in found:
+            raise Mistake(f"the route to {target} stands there twice")
+        found[str(target)] = str(router)
+    return found
+
+
+class Bond(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Several cards as one interface (Linux' Documentation/networking/bonding.rst)."""
+
+    mode: Literal["active-backup", "802.3ad"]
+    legs: tuple[str, ...]
+    primary: str = ""
+    miimon_ms: Annotated[int, Meta(ge=10, le=10_000)] = 100
+    lacp_rate: Literal["slow", "fast"] = "slow"
+
+
+class Vlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A VLAN (IEEE 802.1Q) of another interface."""
+
+    id: Annotated[int, Meta(ge=1, le=4094)]
+    of: str
+
+
+def _mapping(value: object, known: Mapping[str, Callable[[object], Any]], required: tuple[str, ...]) -> dict[str, Any]:
+    """The keys of a small mapping, each checked. Raises Mistake that names the key."""
+    if not isinstance(value, dict):
+        raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
+    for key in value:
+        if key not in known:
+            raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
+    for key in required:
+        if key not in value:
+            raise Mistake(f"{key} is missing")
+    found = {}
+    for key, its in value.items():
+        try:
+            found[key] = known[key](its)
+        except Mistake as mistake:
+            raise Mistake(f"{key}: {mistake.message}", mistake.hint) from None
+    return found
+
+
+def _number(least: int, most: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise Mistake(f"expected a number from {least} to {most}, found {describe(value)}")
+        return value
+
+    return check
+
+
+def _legs(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise Mistake(f"expected a list of interfaces, found {describe(value)}", "write [lan0, lan1]")
+    found = tuple(text(item) for item in value)
+    if len(found) > MAX_LEGS:
+        raise Mistake(f"{len(found)} legs, a bond has {MAX_LEGS} at most")
+    if twice := [leg for leg in found if found.count(leg) > 1]:
+        raise Mistake(f"{show(twice[0])} stands there twice")
+    return found
+
+
+def bond(value: object) -> Bond:
+    """How cards are put together."""
+    found = _mapping(value, {"mode": one_of(*MODES), "legs": _legs, "primary": text, "miimon_ms": _number(10, 10_000),
+                             "lacp_rate": one_of(*RATES)}, ("mode", "legs"))
+    if "primary" in found and found["mode"] != MODES[0]:
+        raise Mistake(f"primary: is for {MODES[0]}, and the mode is {found['mode']}", "remove it")
+    if "lacp_rate" in found and found["mode"] != MODES[1]:
+        raise Mistake(f"lacp_rate: is for {MODES[1]}, and the mode is {found['mode']}", "remove it")
+    if "primary" in found and found["primary"] not in found["legs"]:
+        raise Mistake(f"primary: {show(found['primary'])} is no leg", nearest(found["primary"], found["legs"]))
+    return Bond(**found)
+
+
+def vlan(value: object) -> Vlan:
+    """Which VLAN, and of which interface."""
+    return Vlan(**_mapping(value, {"id": _number(1, 4094), "of": text}, ("id", "of")))
+
+
+class Interface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One interface: a card (`mac`), a bond or a VLAN."""
+
+    mac: Annotated[str, Check(own_mac, mac_after, own=True), Meta(
+        description="A card, by the address that it has from its maker. Of a node range a list, or a start that counts up.")] = ""
+    bond: Annotated[Bond | None, Check(bond), Meta(
+        description="A bond of cards: {mode: active-backup or 802.3ad, legs: [names]}, and perhaps `primary` (active-backup: the "
+                    "leg that is used while it is well), `lacp_rate` (802.3ad: slow or fast) and `miimon_ms` (how often the "
+                    "carrier of the legs is looked at, 100).")] = None
+    vlan: Annotated[Vlan | None, Check(vlan), Meta(
+        description="A VLAN: {id: 1 to 4094, of: the name of a card or a bond}.")] = None
+    mtu: Annotated[int | None, Check(mtu), Meta(
+        description="The largest packet, in bytes: 68 to 65535, 1280 at least with IPv6. If not given it stays as it is.")] = None
+    addresses: Annotated[tuple[str, ...], Check(addresses, addresses_after, own=True, several=True), Meta(
+        description="Its addresses, IPv4 and IPv6, with the length of their prefix: one, or a list. Of a node range one for each "
+                    "node, or starts that count up: [\"10.20.0.10/24+\", \"fd20::10/64+\"].")] = ()
+    routes: Annotated[dict[str, str], Check(routes), Meta(
+        description="Routes by it: {network: the address of the router}; 0.0.0.0/0 and ::/0 are all others.")] = {}
+
+    @property
+    def kinds(self) -> list[str]:
+        """Which of the three it says to be."""
+        return [word for word in ("mac", "bond", "vlan") if getattr(self, word)]
+
+
+class Interfaces(NodePart, frozen=True, kw_only=True):
+    """A node's interfaces, by their names, beside the card that it boots by."""
+
+    KEY: ClassVar[str] = "interfaces"
+    ENTRY: ClassVar[type[msgspec.Struct] | None] = Interface
+
+    entries: dict[str, Interface] = msgspec.field(default_factory=dict)
+
+
+def complete(given: dict[str, Any]) -> dict[str, Any]:
+    """All interfaces of a node. Raises Mistake for what does not go together."""
+    if len(given) > MAX_INTERFACES:
+        raise Mistake(f"{len(given)} interfaces, a node has {MAX_INTERFACES} at most")
+    found = {name: Interface(**fields) for name, fields in given.items()}
+    for name, one in found.items():
+        _alone(name, one)
+    for name, one in found.items():
+        if one.bond is not None:
+            _bonded(name, one.bond, found)
+        if one.vlan is not None:
+            _tagged(name, one, one.vlan, found)
+    _no_circle(found)
+    _once(found)
+    return {"entries": found}
+
+
+def _alone(name: str, one: Interface) -> None:
+    """What can be said of an interface without looking at others."""
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise Mistake(f"{show(name)} cannot be an interface's name",
+                      f"1 to {NAME_LENGTH} of A-Z a-z 0-9 . _ -, and not {', '.join(_RESERVED)}", f"{name}.")
+    if len(one.kinds) != 1:
+        said = f"is {' and '.join(one.kinds)} at once" if one.kinds else "is neither a card nor a bond nor a VLAN"
+        raise Mistake(f"interface {name} {said}", "give it one of mac, bond and vlan", f"{name}.{(*one.kinds, '')[0]}")
+    six = any(":" in word for word in (*one.addresses, *one.routes))
+    if six and one.mtu is not None and one.mtu < IPV6_MTU:
+        raise Mistake(f"interface {name} has IPv6 and an MTU of {one.mtu}", f"IPv6 needs {IPV6_MTU} at least (RFC 8200)",
+                      f"{name}.mtu")
+
+
+def _bonded(name: str, its: Bond, found: Mapping[str, Interface]) -> None:
+    """A bond's legs are cards of its own that carry nothing else."""
+    for leg in its.legs:
+        other = found.get(leg)
+        if other is None:
+            raise Mistake(f"interface {name}: there is no interface {show(leg)} to be a leg", nearest(leg, found) or
+                          "name its card: {mac: ...}", f"{name}.bond")
+        if not other.mac:
+            raise Mistake(f"interface {name}: its leg {leg} is no card", "legs are cards; a VLAN goes onto the bond",
+                          f"{name}.bond")
+        if more := [key for key in ("addresses", "routes", "mtu") if getattr(other, key)]:
+            raise Mistake(f"interface {leg} is a leg of {name}, and has {' and '.join(more)} of its own",
+                          f"write that of {name}", f"{leg}.{more[0]}")
+        for second, one in found.items():
+            if second != name and one.bond is not None and leg in one.bond.legs:
+                raise Mistake(f"interface {leg} is a leg of {name} and of {second}", "a card is in one bond", f"{second}.bond")
+
+
+def _tagged(name: str, one: Interface, its: Vlan, found: Mapping[str, Interface]) -> None:
+    """A VLAN is on an interface that is there, free, and takes packets of its size."""
+    base = found.get(its.of)
+    if base is None:
+        raise Mistake(f"interface {name}: there is no interface {show(its.of)}", nearest(its.of, found) or "declare it beside",
+                      f"{name}.vlan")
+    for second, other in found.items():
+        if other.bond is not None and its.of in other.bond.legs:
+            raise Mistake(f"interface {name} is a VLAN of {its.of}, which is a leg of {second}", f"write of: {second}",
+                          f"{name}.vlan")
+        if second != name and other.vlan == its:
+            raise Mistake(f"VLAN {its.id} of {its.of} is {name} and {second}", "one is enough", f"{second}.vlan")
+    most = base.mtu or USUAL_MTU
+    if (one.mtu or 0) > most and its.of != name:
+        raise Mistake(f"interface {name} has an MTU of {one.mtu}, and {its.of}, which it is on, {most}",
+                      f"write a larger mtu for {its.of}", f"{name}.mtu")
+
+
+def _no_circle(found: Mapping[str, Interface]) -> None:
+    for name in found:
+        way, at = [name], found[name].vlan
+        while at is not None:
+            if at.of in way:
+                raise Mistake(f"interface {name} is on itself: {' on '.join([*way, at.of])}", "a VLAN is of a card or a bond",
+                              f"{name}.vlan")
+            way.append(at.of)
+            at = found[at.of].vlan
+
+
+def _once(found: Mapping[str, Interface]) -> None:
+    """No two interfaces of a node have one card or one address."""
+    seen: dict[str, str] = {}
+    for name, one in found.items():
+        for field, words in (("mac", [one.mac] if one.mac else []), ("addresses", [host(word) for word in one.addresses])):
+            for word in words:
+                if word in seen:
+                    raise Mistake(f"{word} is that of {seen[word]} and of {name}", "each has its own", f"{name}.{field}")
+                seen[word] = name
+
+
+def unique(part: Interfaces) -> tuple[Unique, ...]:
+    """Cards and addresses are of one node."""
+    cards = (Unique("MAC address", one.mac, one.mac, f"{name}.mac") for name, one in part.entries.items() if one.mac)
+    hosts = (Unique("IP address", host(word), host(word), f"{name}.addresses", host(word)) for name, one in part.entries.items()
+             for word in one.addresses)
+    return (*cards, *hosts)
+
+
+def told(part: Interfaces | None) -> dict[str, Any]:
+    """What a node is told with its desired state: its interfaces, none if the inventory names none."""
+    return {"interfaces": msgspec.to_builtins(part.entries) if part is not None else {}}

@@ -1,0 +1,12 @@
+"""minOS as a module of the head: what its agent is told of a node besides its images, and what it tells. It has no process."""
+
+from __future__ import annotations
+
+from layercake.moduleapi.module import Module, Part
+from minos.events import EVENTS
+from minos.inventory import Interfaces, complete, told, unique
+
+MODULE = Module(
+    name="minos", doc="The nodes' small operating system: their interfaces, and what their agents tell.",
+    part=Part(Interfaces, complete, unique), tells=told, events=EVENTS,
+)

@@ -1,0 +1,115 @@
+"""The answer to a packet as bytes, ready to be sent. What a node that runs was answered once is kept with the record of the node,
+so that its next packet that is alike but for its transaction (RFC 2131 section 2: `xid`, `secs`) costs a look into a table.
+
+Kept is only what follows from packet and record alone: nothing of a boot, which has a window and is noted, and nothing that was
+refused. A record that is replaced takes its answers with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
+from pxe.dhcp.packet import DhcpPacket
+from pxe.dhcp.relay import Relay, Relays, relay_of
+from pxe.machine import Client, client_of
+from pxe.nodes import Nodes
+from pxe.notes import Note
+from pxe.windows import Windows
+
+CHADDR = slice(28, 34)
+"""Where a packet has the client's MAC address (RFC 2131 section 2)."""
+Decide = Callable[[DhcpPacket, Nodes, Windows, Common, float], Decision]
+_XID, _AFTER_XID, _AFTER_SECS = slice(4, 8), 8, 10
+_EACH, _LONGEST = 4, 1024
+"""Answers that are kept of a node, and bytes of a packet whose answer is."""
+HEARD = frozenset({Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM})
+"""What becomes of packets of nodes that are in their own network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What becomes of a packet. With a reply: all of it but the transaction id, which stands between `before` and `after`, and the
+    four bytes of the address that it goes to, and of the head's that it comes from."""
+
+    outcome: Outcome
+    notes: tuple[Note, ...] = ()
+    way: Way | None = None
+    address: bytes = b""
+    source: bytes = b""
+    before: bytes = b""
+    after: bytes = b""
+
+    def payload(self, packet: bytes) -> bytes:
+        """The reply to this packet."""
+        return self.before + packet[_XID] + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer, on which interface it was made, the networks of all nodes then (Nodes.networks), and by which relay it was asked
+    for."""
+
+    answer: Answer
+    common: Common
+    networks: int
+    network: str
+    relay: Relay | None
+
+
+class Answers:
+    """Answers packets by `decide`. `watch` is shown each that is read, and says what is to be noted of it; `clock` is in
+    seconds. `admits`: whose packets are read, by the MAC address, though no node has it."""
+
+    def __init__(self, nodes: Nodes, windows: Windows, relays: Relays, common: Common, clock: Callable[[], float],
+                 watch: Callable[[DhcpPacket], tuple[Note, ...]] = lambda packet: (), decide: Decide = decide,
+                 admits: Callable[[bytes], bool] = lambda mac: False) -> None:
+        self._nodes, self._windows, self._relays, self._common = nodes, windows, relays, common
+        self._clock, self._watch, self._decide, self._admits = clock, watch, decide, admits
+
+    def known(self, mac: bytes) -> bool:
+        """Whether a node has this MAC address, or somebody else who is not to be passed over."""
+        return self._nodes.by_mac(mac) is not None or self._admits(mac)
+
+    def to(self, data: bytes) -> Answer:
+        """What becomes of this packet. Raises DhcpError for bytes that are none."""
+        node = self._nodes.by_mac(data[CHADDR])
+        if node is None or not node.answers:
+            return self._anew(data)
+        kept = node.answers.get(_alike(data))
+        if kept is None or kept.common is not self._common or kept.networks != self._nodes.networks:
+            return self._anew(data)
+        if self._windows.untouched(node.id, self._clock()):
+            return self._anew(data)
+        if kept.relay is not None:
+            self._relays.heard(kept.network, kept.relay)
+        return kept.answer
+
+    def _anew(self, data: bytes) -> Answer:
+        packet = dhcp.parse(data)
+        seen = self._watch(packet)
+        found = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
+        notes = found.notes + seen
+        made = Answer(found.outcome, notes)
+        if found.reply is not None:
+            reply = dhcp.build(found.reply)
+            made = Answer(found.outcome, notes, found.way, found.address, found.source, reply[:_XID.start], reply[_AFTER_XID:])
+        node = self._nodes.by_mac(packet.mac)
+        if node is None or found.outcome not in HEARD:
+            return made
+        network, relay = node.subnet.name if node.subnet is not None else "", relay_of(packet)
+        if relay is not None:
+            self._relays.heard(network, relay)
+        if (found.outcome in (Outcome.OFFERED, Outcome.ACKED) and not notes and len(data) <= _LONGEST
+                and client_of(packet) is Client.SYSTEM):
+            if len(node.answers) >= _EACH:
+                del node.answers[next(iter(node.answers))]
+            node.answers[_alike(data)] = Kept(made, self._common, self._nodes.networks, network, relay)
+        return made
+
+
+def _alike(data: bytes) -> bytes:
+    """A packet but for what differs from one transaction of a client to its next."""
+    return data[:_XID.start] + data[_AFTER_SECS:]

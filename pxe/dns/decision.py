@@ -1,0 +1,62 @@
+"""What is answered to a query: the site's own names, or that others are to be asked. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pxe.dns import packet as dns
+from pxe.dns.packet import Query, Rcode, Type
+from pxe.dns.zone import Zone
+
+
+class Outcome(enum.Enum):
+    """What becomes of a query."""
+
+    ANSWERED = "answered"
+    NO_SUCH_NAME = "no-such-name"
+    REFUSED = "refused"
+    FORWARD = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`reply` is empty for what has to be forwarded."""
+
+    outcome: Outcome
+    reply: bytes = b""
+
+
+def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decision:
+    """What a client of ours gets. `forwards`: whether there are servers to ask for other names. `room` as for `packet.reply`."""
+    flags = dns.RA if forwards else 0
+    if query.version:
+        return Decision(Outcome.REFUSED, dns.reply(query, Rcode.BADVERS, room=room))
+    if query.type in (Type.AXFR, Type.IXFR) or query.cls != dns.IN:
+        return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
+    if query.type == Type.OPT or 249 <= query.type < Type.IXFR:
+        return Decision(Outcome.REFUSED, dns.reply(query, Rcode.FORMERR, flags=flags, room=room))
+    found = zone.find(query.key, query.type)
+    if found is None:
+        if forwards and query.flags & dns.RD:
+            return Decision(Outcome.FORWARD)
+        return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
+    authority = () if any(kind == query.type for _, kind, _ in found.answers) or query.type == Type.ANY else (
+        _record(query, found.apex, Type.SOA, zone.ttl, zone.soa(found.apex)),)
+    reply = dns.reply(query, found.rcode, _records(query, found.answers, zone.ttl), authority,
+                      _records(query, found.extra, zone.ttl), flags=flags | dns.AA, room=room)
+    return Decision(Outcome.NO_SUCH_NAME if found.rcode else Outcome.ANSWERED, reply)
+
+
+def refusal(query: Query) -> bytes:
+    """What somebody gets who is no client of ours."""
+    return dns.reply(query, Rcode.REFUSED)
+
+
+def _records(query: Query, records: Iterable[tuple[bytes, int, bytes]], ttl: int) -> list[bytes]:
+    return [_record(query, name, kind, ttl, data) for name, kind, data in records]
+
+
+def _record(query: Query, owner: bytes, kind: int, ttl: int, data: bytes) -> bytes:
+    return dns.record(dns.POINTER if owner == query.key else owner, kind, ttl, data)

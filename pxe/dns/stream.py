@@ -1,0 +1,135 @@
+"""DNS by TCP: RFC 7766. Each message has its length before it; several may be asked at a stretch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from layercake.base.door import Door, Guest, Limits, bound, guest_of
+from pxe.dns.packet import HEADER, DnsError
+
+LIMITS = Limits(each=8, strangers=256, known=16, most=1024, prove_s=5.0, answer_s=15.0, stall_s=15.0)
+"""Nodes ask by TCP when an answer is long, or came too often by UDP; a connection each, and shortly."""
+IDLE_S = 10.0
+"""How long a connection may have nothing to ask (section 6.2.3)."""
+_QUEUE = 65_537 + 2
+"""Bytes that are read ahead: the longest message."""
+Answer = Callable[[bytes, str], Awaitable[bytes]]
+
+
+class StreamServer:
+    """Listens. `answer` gives the answer to a message of a client, or raises DnsError to end the connection."""
+
+    def __init__(self, answer: Answer, client: Callable[[str], bool], clock: Callable[[], float]) -> None:
+        self._answer, self._client, self._clock = answer, client, clock
+        self._door: Door | None = None
+        self._there: set[_Conversation] = set()
+
+    def open(self, address: tuple[str, int]) -> None:
+        """Raises OSError."""
+        door = Door(lambda: _Conversation(self._answer, self._client, self._there), LIMITS.beside([address[0]]))
+        door.open(*bound([address[0]], address[1]))
+        self._door = door
+
+    def close(self) -> None:
+        """Ends all connections."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        for conversation in list(self._there):
+            conversation.end()
+
+
+class _Conversation(asyncio.Protocol):
+    """One connection: its messages are answered one after the other."""
+
+    def __init__(self, answer: Answer, client: Callable[[str], bool], there: set[_Conversation]) -> None:
+        self._answer, self._client, self._there = answer, client, there
+        self._transport: asyncio.Transport | None = None
+        self._guest: Guest | None = None
+        self._buffer = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._room = asyncio.Event()
+        self._ending = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody has come."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
+        self._transport, self._guest = transport, guest_of(transport)
+        self._there.add(self)
+        self._room.set()
+        self._rest()
+
+    def data_received(self, data: bytes) -> None:
+        """Part of a message, or several."""
+        self._buffer += data
+        if len(self._buffer) > _QUEUE and self._transport is not None:
+            self._transport.pause_reading()
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """The client asks no more; what it has asked is answered still."""
+        self._ending = True
+        return self._task is not None
+
+    def pause_writing(self) -> None:
+        """The client takes less than is sent."""
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._there.discard(self)
+        for timer in (self._idle, self._task):
+            if timer is not None:
+                timer.cancel()
+
+    def end(self) -> None:
+        """Ends the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _rest(self) -> None:
+        """Starts the time that it may have nothing to ask."""
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.end)
+
+    def _message(self) -> bytes | None:
+        """The next whole message."""
+        size = int.from_bytes(self._buffer[:2], "big")
+        if len(self._buffer) < 2 + size or len(self._buffer) < 2:
+            return None
+        message = bytes(self._buffer[2:2 + size])
+        del self._buffer[:2 + size]
+        return message
+
+    def _go_on(self) -> None:
+        if self._task is None and (message := self._message()) is not None:
+            self._task = asyncio.get_running_loop().create_task(self._work(message))
+
+    async def _work(self, message: bytes | None) -> None:
+        """Answers what is there."""
+        guest, transport = self._guest, self._transport
+        assert guest is not None and transport is not None  # noqa: S101 (for the type checker)
+        try:
+            while message is not None:
+                if self._client(guest.address) and len(message) >= HEADER.size:
+                    guest.known(guest.address)
+                async with guest.turn():
+                    reply = await self._answer(message, guest.address)
+                transport.write(len(reply).to_bytes(2, "big") + reply)
+                await self._room.wait()
+                self._rest()
+                message = self._message()
+            transport.resume_reading()
+        except DnsError:
+            self.end()
+        finally:
+            self._task = None
+        if self._ending:
+            transport.close()

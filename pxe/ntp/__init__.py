@@ -1,0 +1,1 @@
+"""Time for the nodes: the head answers SNTP."""

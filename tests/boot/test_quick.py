@@ -1,0 +1,151 @@
+"""Small answers out of hand: the first request of a connection, and whatever is not as plain as that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from layercake.base import door
+from layercake.base.door import Guest, Limits
+from layercake.moduleapi.quick import FirstRequest, Quick
+from layercake.moduleapi.web import WebServer
+
+GET = b"GET /small HTTP/1.1\r\nHost: here\r\nUser-Agent: iPXE\r\n\r\n"
+
+
+class Rig:
+    """A web server that says "slow", and "quick" out of hand at /small."""
+
+    def __init__(self, limits: Limits, idle_s: float = 30.0) -> None:
+        async def slow(request: web.Request) -> web.Response:
+            return web.Response(text="slow")
+
+        app = web.Application()
+        app.router.add_route("*", "/{name}", slow)
+        self.asked: list[tuple[str, str]] = []
+        self.sent = 0
+        self.server = WebServer(app, limits, idle_s=idle_s, quick=self.answer)
+
+    def answer(self, address: str, path: str) -> Quick | None:
+        self.asked.append((address, path))
+        return Quick("somebody", HTTPStatus.OK, b"quick", self.count) if path == "/small" else None
+
+    def count(self) -> None:
+        self.sent += 1
+
+    async def say(self, *pieces: bytes) -> str:
+        """What comes back for each of these pieces."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        found = []
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                async with asyncio.timeout(10):
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                    length = int(head.lower().partition("content-length: ")[2].partition("\r")[0])
+                    found.append(head.partition("\r")[0] + " " + (await reader.readexactly(length)).decode())
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        return ", ".join(found)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    made = Rig(Limits())
+    await made.server.open(*door.bound(["127.0.0.1"], 0))
+    yield made
+    await made.server.close()
+
+
+async def test_the_first_request_is_answered_out_of_hand_and_the_next_by_the_web_server(rig: Rig) -> None:
+    assert await rig.say(GET, GET) == "HTTP/1.1 200 OK quick, HTTP/1.1 200 OK slow"
+    assert rig.asked == [("127.0.0.1", "/small")] and rig.sent == 1
+
+
+@pytest.mark.parametrize("asked", [
+    b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n", b"GET /small?a=1 HTTP/1.1\r\nHost: here\r\n\r\n",
+    b"GET /small HTTP/1.0\r\n\r\n", b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    b"GET /small HTTP/1.1\r\nHost: here\r\ncontent-length: 0\r\n\r\n",
+    b"GET /small HTTP/1.1\r\nHost: here\r\nRange: bytes=0-1\r\n\r\n",
+    b"GET /small HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n", b"GET /sm%61ll HTTP/1.1\r\nHost: here\r\n\r\n",
+    b"GET /small HTTP/1.1\r\nHost: " + b"x" * 3000 + b"\r\n\r\n",
+])
+async def test_what_is_not_plain_is_the_web_servers(rig: Rig, asked: bytes) -> None:
+    assert (await rig.say(asked)).endswith(" 200 OK slow") and rig.sent == 0
+
+
+class Inner(asyncio.Protocol):
+    """A web server's protocol that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        self.got.append(data)
+
+
+class Connection(asyncio.Transport):
+    """One by the door."""
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return Guest(cast(door.Door, None), "127.0.0.1", 0.0)
+
+
+@pytest.mark.parametrize("pieces", [[GET[:9], GET[9:]], [GET + GET], [GET + b"x"], [b"\r\n", GET]])
+def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list[bytes]) -> None:
+    inner = Inner()
+    first = FirstRequest(lambda address, path: Quick("somebody", HTTPStatus.OK, b"quick"), lambda: inner, 1.0, set())
+    first.connection_made(Connection({"peername": ("127.0.0.1", 5)}))
+    for piece in pieces:
+        first.data_received(piece)
+    assert inner.got == pieces
+
+
+@pytest.mark.parametrize("asked", [b"GET /small HTTP/1.1\r\nno header\r\n\r\n", b"\0\1\2\r\n\r\n"])
+async def test_what_is_no_request_is_refused(rig: Rig, asked: bytes) -> None:
+    assert (await rig.say(asked)).startswith("HTTP/1.") and rig.sent == 0 and not rig.asked
+
+
+async def test_a_connection_that_asks_no_more_ends() -> None:
+    rig = Rig(Limits(), idle_s=0.05)
+    await rig.server.open(*door.bound(["127.0.0.1"], 0))
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    writer.write(GET)
+    async with asyncio.timeout(10):
+        assert (await reader.read()).endswith(b"quick"), "to its end"
+    writer.close()
+    async with asyncio.timeout(10):
+        while rig.server.door is not None and rig.server.door.there():
+            await asyncio.sleep(0.01)
+    await rig.server.close()
+
+
+async def test_a_server_that_closes_ends_connections_that_wait(rig: Rig) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    writer.write(GET)
+    async with asyncio.timeout(10):
+        assert (await reader.readuntil(b"quick")).startswith(b"HTTP/1.1 200 OK")
+        await rig.server.close()
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_who_asks_too_often_by_connections_of_his_own_waits() -> None:
+    rig = Rig(dataclasses.replace(Limits(), asks_per_s=2.0))
+    await rig.server.open(*door.bound(["127.0.0.1"], 0))
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    for _ in range(5):
+        assert (await rig.say(GET)).endswith("quick")
+    assert loop.time() - started >= 0.4, "four at once, and then two a second"
+    await rig.server.close()
