@@ -3,9 +3,11 @@ real agents and no machines. The head is a process that can be killed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -107,6 +109,17 @@ class HostSite(HeadClient):
     def stop_head(self) -> None:
         """Stops the head in an orderly way."""
         self._end(signal.SIGTERM)
+
+    def written(self) -> None:
+        """Waits until what the head has told so far is on its disk: half a second of it is lost by a kill."""
+        newest = max(int(e["id"]) for e in self.api("GET", "/v1/events?limit=5")["events"])
+        self.wait("all events are written", lambda: self._kept() >= newest, 120)
+
+    def _kept(self) -> int:
+        """The newest event in the database."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.data / 'layercake.db'}?mode=ro", uri=True)) as db:
+            query = "SELECT max(id) FROM (SELECT id FROM events UNION ALL SELECT id FROM alarms)"
+            return int(db.execute(query).fetchone()[0] or 0)
 
     def kill_head(self) -> None:
         """kill -9."""

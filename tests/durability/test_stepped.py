@@ -142,6 +142,7 @@ def test_a_head_that_is_started_in_another_time_touches_nobody_and_its_clock_is_
     mark = site.newest()
     before = {name: fact for name, fact in site.facts().items() if name in site.states()}
     containers = {n.name: n.containers() for n in site.nodes}
+    site.written()
     site.kill_head()
     site.clock.step(step)
     site.start_head()
