@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -112,9 +113,23 @@ def test_redfish_starts_and_kills_a_uefi_machine(rack: Rack) -> None:
 
 @pytest.mark.vm
 def test_a_kvm_that_does_not_work_is_not_used() -> None:
-    assert qemu.probe_boots("tcg", limit_s=60)
-    assert not qemu.probe_boots("no-such-accelerator")
+    assert qemu.probe_s("tcg") < 60
+    assert qemu.probe_s("no-such-accelerator") == math.inf
     assert qemu.pick_accel() in ("kvm", "tcg")
+
+
+@pytest.mark.parametrize(("seconds", "picked"), [(0.2, "kvm"), (2.2, "tcg"), (math.inf, "tcg")])
+def test_a_kvm_that_is_slower_than_the_emulator_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float, picked: str,
+) -> None:
+    def probe(accel: str, limit_s: float = 60.0) -> float:
+        took = {"tcg": 0.15, "kvm": seconds}[accel]
+        return took if took <= limit_s else math.inf
+
+    monkeypatch.delenv("VRACK_ACCEL", raising=False)
+    monkeypatch.setattr(qemu, "probe_s", probe)
+    monkeypatch.setattr(qemu, "Path", lambda name: tmp_path)  # there is a /dev/kvm
+    assert qemu.pick_accel.__wrapped__() == picked
 
 
 def _light(*_: object) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,33 +25,42 @@ AAVMF_CODE, AAVMF_VARS = Path("/usr/share/AAVMF/AAVMF_CODE.fd"), Path("/usr/shar
 # mov al, 0x10; mov dx, 0xf4; out dx, al; hlt: tells isa-debug-exit to end QEMU with status 0x10 << 1 | 1.
 _PROBE_SECTOR = b"\xb0\x10\xba\xf4\x00\xee\xf4".ljust(510, b"\0") + b"\x55\xaa"
 _PROBE_STATUS = 0x10 << 1 | 1
-_PROBE_LIMIT_S = 3.0
+_PROBE_LIMIT_S = 60.0
+_SLOWER = 5.0
+"""KVM that takes so many times as long as the emulator is none: where nested virtualisation is half there, it does what the
+processor could not, step by step, and fails at the next firmware."""
 
 
-def probe_boots(accel: str, limit_s: float = _PROBE_LIMIT_S) -> bool:
-    """Whether a machine under this accelerator gets through its firmware and runs a boot sector within `limit_s` seconds.
-
-    That /dev/kvm opens proves nothing: nested virtualisation may be half there, and then the first exit hangs or aborts.
-    """
+def probe_s(accel: str, limit_s: float = _PROBE_LIMIT_S) -> float:
+    """The seconds in which a machine under this accelerator gets through its firmware and runs a boot sector; infinite if it does
+    not within `limit_s` seconds."""
     with tempfile.NamedTemporaryFile(suffix=".img") as disk:
         disk.write(_PROBE_SECTOR)
         disk.flush()
         argv = [QEMU, "-M", "pc", "-accel", accel, "-m", "32", "-display", "none", "-nodefaults", "-no-user-config",
                 "-drive", f"if=floppy,format=raw,file={disk.name}", "-boot", "a", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]
+        start = time.monotonic()
         try:
             done = subprocess.run(argv, timeout=limit_s, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         except subprocess.TimeoutExpired:
-            return False
-    return done.returncode == _PROBE_STATUS
+            return math.inf
+    return time.monotonic() - start if done.returncode == _PROBE_STATUS else math.inf
 
 
 @functools.cache
 def pick_accel(wanted: str = "") -> str:
-    """"kvm" if a probe boot works under it, else "tcg". `wanted` (or the variable VRACK_ACCEL) decides without a probe."""
+    """"kvm" if a probe boot under it takes not much longer than under the emulator, else "tcg". `wanted` (or the variable
+    VRACK_ACCEL) decides without a probe.
+
+    That /dev/kvm opens proves nothing, nor that one boot ends under it: nested virtualisation may be half there.
+    """
     wanted = wanted or os.environ.get("VRACK_ACCEL", "")
     if wanted:
         return wanted
-    return "kvm" if Path("/dev/kvm").exists() and probe_boots("kvm") else "tcg"
+    if not Path("/dev/kvm").exists():
+        return "tcg"
+    emulated = min(probe_s("tcg"), probe_s("tcg"))  # the first also reads the program from its disk
+    return "kvm" if probe_s("kvm", min(_SLOWER * emulated, _PROBE_LIMIT_S)) < math.inf else "tcg"
 
 
 def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[str]:
