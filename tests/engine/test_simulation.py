@@ -23,6 +23,7 @@ from layercake.kraken.converge import (
     Failed,
     Held,
     NodeState,
+    Permitted,
     Progress,
     Released,
     Start,
@@ -87,7 +88,7 @@ def events(draw: st.DrawFn, planner: Planner, node: NodeState, now: float) -> Ev
         wanted = draw(st.lists(st.sampled_from(sorted(variables)), max_size=3))
         return DesiredChanged(planner.layout.goal({k: draw(st.sampled_from(variables[k])) for k in wanted}), draw(st.booleans()))
     if kind == 9:
-        others: list[Event] = [Cleared("x"), Released(), Held(now + 20), Barred("two of them")]
+        others: list[Event] = [Cleared("x"), Released(), Held(now + 20), Barred("two of them"), Permitted(node.asked)]
         chosen = draw(st.sampled_from(others))
         return chosen
     if kind == 10 and names:
@@ -102,7 +103,9 @@ def walk(planner: Planner, actor: Where, node: NodeState, data: st.DataObject) -
         now = data.draw(st.sampled_from([now, now + 1, now + 700, max(now, node.wake) if node.wake != NEVER else now]))
         event = data.draw(events(planner, node, now))
         blocked = node.quarantine is not None and isinstance(event, Tick)
-        node, effects = step(planner, actor, node, event, now, lambda: 0.25)
+        old, before = node, repr(node)
+        node, effects = step(planner, actor, old, event, now, lambda: 0.25)
+        assert repr(old) == before, "a step makes another node, and leaves the one that it was given"
         running = check_pairs(running, effects)
         assert running == (node.active.mutation if node.active and node.active.mine else None)
         assert not (blocked and effects)
