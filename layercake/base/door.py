@@ -69,7 +69,32 @@ def open_files() -> int:
     return FILES if soft == resource.RLIM_INFINITY else soft
 
 
-class Guest(asyncio.Protocol):
+class Between(asyncio.Protocol):
+    """Stands between a transport and the protocol `inner`, once there is one, and hands on to it."""
+
+    inner: asyncio.Protocol | None = None
+
+    def eof_received(self) -> bool | None:
+        """The other side has nothing more to say."""
+        return self.inner.eof_received() if self.inner is not None else None
+
+    def pause_writing(self) -> None:
+        """The other side takes less than is sent."""
+        if self.inner is not None:
+            self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        if self.inner is not None:
+            self.inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        if self.inner is not None:
+            self.inner.connection_lost(exc)
+
+
+class Guest(Between):
     """One connection, between the transport and the server's own protocol. `who` is "" while nobody knows."""
 
     def __init__(self, door: Door, address: str, due: float) -> None:
@@ -81,7 +106,6 @@ class Guest(asyncio.Protocol):
         self.at_work = 0
         self.task: asyncio.Task[None] | None = None
         self._door = door
-        self._inner: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
 
     def known(self, who: str, weight: float = 1.0) -> None:
@@ -133,34 +157,19 @@ class Guest(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is done."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
-        self._transport, self._inner = transport, self._door.serve()
-        self._inner.connection_made(transport)
+        self._transport, self.inner = transport, self._door.serve()
+        self.inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Something came."""
-        if self._inner is not None:
-            self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        """The other side has nothing more to say."""
-        return self._inner.eof_received() if self._inner is not None else None
-
-    def pause_writing(self) -> None:
-        """The other side takes less than is sent."""
-        if self._inner is not None:
-            self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        if self._inner is not None:
-            self._inner.resume_writing()
+        if self.inner is not None:
+            self.inner.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self.ended = True
         self._door.gone(self)
-        if self._inner is not None:
-            self._inner.connection_lost(exc)
+        super().connection_lost(exc)
 
 
 class Door:

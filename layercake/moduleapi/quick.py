@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 
-from layercake.base.door import guest_of
+from layercake.base.door import Between, guest_of
 
 _LONGEST = 2048
 _PLAIN = re.compile(rb"GET (/[A-Za-z0-9/._:-]*) HTTP/1\.1\r\n(?:[!-9;-~]+:[\t -~]*\r\n)*\r\n")
@@ -38,7 +38,7 @@ def _date(second: int) -> str:
     return email.utils.formatdate(second, usegmt=True)
 
 
-class FirstRequest(asyncio.Protocol):
+class FirstRequest(Between):
     """One connection. `answer` says what is answered to (address of the client, path), None for what it leaves to the web server,
     of which `serve` makes the protocol. `idle_s` is for how long a connection may wait for its next request; while it does it is in
     `idle`."""
@@ -46,7 +46,6 @@ class FirstRequest(asyncio.Protocol):
     def __init__(self, answer: Callable[[str, str], Quick | None], serve: Callable[[], asyncio.Protocol], idle_s: float,
                  idle: set[asyncio.Transport]) -> None:
         self._answer, self._serve, self._idle_s, self._idle = answer, serve, idle_s, idle
-        self._inner: asyncio.Protocol | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._late = b""
         self._transport: asyncio.Transport | None = None
@@ -58,15 +57,15 @@ class FirstRequest(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A first request, or what is not one."""
-        if self._inner is None and self._timer is None and self._answered(data):
+        if self.inner is None and self._timer is None and self._answered(data):
             return
-        if self._inner is None:
+        if self.inner is None:
             self._write()
             self._rest()
             assert self._transport is not None  # noqa: S101 (it was made)
-            self._inner = self._serve()
-            self._inner.connection_made(self._transport)
-        self._inner.data_received(data)
+            self.inner = self._serve()
+            self.inner.connection_made(self._transport)
+        self.inner.data_received(data)
 
     def _answered(self, data: bytes) -> bool:
         transport, guest = self._transport, guest_of(self._transport)
@@ -101,22 +100,7 @@ class FirstRequest(asyncio.Protocol):
             self._timer.cancel()
             self._idle.discard(self._transport)
 
-    def eof_received(self) -> bool | None:
-        """The other side has nothing more to say."""
-        return self._inner.eof_received() if self._inner is not None else None
-
-    def pause_writing(self) -> None:
-        """The other side takes less than is sent."""
-        if self._inner is not None:
-            self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        if self._inner is not None:
-            self._inner.resume_writing()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._rest()
-        if self._inner is not None:
-            self._inner.connection_lost(exc)
+        super().connection_lost(exc)
