@@ -39,10 +39,15 @@ def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) ->
     return dataclasses.replace(mutation, timeout=ROOM * limit_s(mutation.name, settings or PowerSettings(), bmc))
 
 
+def tuned_by(bmc: Bmc) -> tuple[float, str]:
+    """What of a BMC limit_s minds."""
+    return bmc.timeout_s, bmc.boot
+
+
 MODULE = Module(
     name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
     section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view, secret_to, warnings), variables=VARIABLES,
     mutations=MUTATIONS,
     goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, offers=offers, watches=("power", "boot"),
-    alive={"power": "ON"}, tune=tune, calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
+    alive={"power": "ON"}, tune=tune, tuned_by=tuned_by, calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
 )

@@ -50,9 +50,15 @@ def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -
     return dataclasses.replace(mutation, timeout=own or site.join_s, stall=stall, retries=site.attempts)
 
 
+def tuned_by(boot: Boot) -> float | None:
+    """What of a node's boot that depends on."""
+    return boot.boot_timeout
+
+
 MODULE = Module(
     name="pxe", doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
     section="boot", settings=BootSettings, part=Part(Boot, unique=unique), variables=VARIABLES, mutations=MUTATIONS, record=record,
-    offers=offers, watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, calls=CALLS, events=EVENTS,
+    offers=offers, watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, tuned_by=tuned_by,
+    calls=CALLS, events=EVENTS,
     service="pxe.service:PxeService", networks=True,
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from docs.generator.markdown import code, page, plain, table
 from layercake.head import modules
-from layercake.kraken.draw import svg
 from layercake.kraken.events import Bearing
 from layercake.kraken.mutation import Condition, Mutation, Where
+from layercake.kraken.views.draw import svg
 from layercake.moduleapi.module import Module
 
 _NOTES = {

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
-from layercake.kraken.draw import svg
 from layercake.kraken.errors import InputError
-from layercake.kraken.explain import dot
+from layercake.kraken.views.draw import svg
+from layercake.kraken.views.explain import dot
 from layercake.moduleapi.module import Role
 
 

@@ -208,6 +208,7 @@ class Head:
             record.planner = self.table.planner_for(record.node, forced=order is not None and order.force)
             goal = record.planner.layout.goal(self.desire.goal_values(record.meant, record.wanted))
             record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0, goal=goal)
+            self.engine.expect(record)
             if was[record.node.id].get("run") in ("SYNC", "INIT"):
                 self.engine.post(record, Held(grace))
         self.boots.load(self.database.documents("boot/"))

@@ -20,10 +20,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from layercake.kraken import shortcut
 from layercake.kraken.backoff import backoff
 from layercake.kraken.facts import (
     BACKOFF_CAP_S,
     NEVER,
+    NOTHING,
     Active,
     Ask,
     AttemptFailed,
@@ -87,6 +89,18 @@ def step(
     `jitter` gives a number in [0, 1). Returns the same NodeState object if nothing changed. Raises DeclarationError for a discovery
     of undeclared variables or values: the boundary where they came in has to refuse those.
     """
+    if shortcut.plain(node, now, ROUNDS_LIMIT) and (key := shortcut.key_of(actor, node, event, now, STABLE_S)) is not None:
+        way = planner.ways.get(key) or shortcut.learn(
+            planner.ways, key, node, event, lambda node, event: long_way(planner, actor, node, event, now, jitter))
+        if way is not None:
+            return shortcut.follow(way, node, event, now)
+    return long_way(planner, actor, node, event, now, jitter)
+
+
+def long_way(
+    planner: Planner, actor: Where, node: NodeState, event: Event, now: float, jitter: Callable[[], float]
+) -> tuple[NodeState, tuple[Effect, ...]]:
+    """What `step` means: it only remembers what this leads to (shortcut.py)."""
     turn = _Turn(planner, actor, node, now, jitter)
     turn.take(event)
     turn.expire()
@@ -120,7 +134,7 @@ class _Turn:
             case Discovered(values, why):
                 self.discovered(values, why)
             case DesiredChanged(goal, fresh, found):
-                self.set(rounds={})
+                self.set(rounds=NOTHING)
                 if fresh or goal != self.node.goal:
                     self.set(goal=goal, no_chain=False, met_since=None)
                     self.forgive("the desired state has changed")
@@ -151,7 +165,7 @@ class _Turn:
         """Failures are forgotten, and a quarantine ends."""
         if self.node.quarantine is not None:
             self.effects.append(Unquarantined(why))
-        self.set(attempts={}, rounds={}, not_before=0.0, last_error="", quarantine=None)
+        self.set(attempts=NOTHING, rounds=NOTHING, not_before=0.0, last_error="", quarantine=None)
 
     def extend(self, mutation: str, extend_to: float, sooner: bool) -> None:
         active = self.node.active

@@ -15,6 +15,8 @@ from layercake.kraken.errors import InputError
 from layercake.kraken.variables import Goal
 
 NEVER = math.inf
+NOTHING: Mapping[str, int] = {}
+"""No counts: nodes share it."""
 BACKOFF_CAP_S = 300.0
 
 
@@ -63,14 +65,14 @@ class NodeState:
     state: int
     goal: Goal
     active: Active | None = None
-    attempts: Mapping[str, int] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=lambda: NOTHING)
     not_before: float = 0.0
     quarantine: Quarantine | None = None
     held_until: float = 0.0
     last_error: str = ""
     wake: float = 0.0
     assumed: int = 0
-    rounds: Mapping[str, int] = field(default_factory=dict)
+    rounds: Mapping[str, int] = field(default_factory=lambda: NOTHING)
     met_since: float | None = None
     no_chain: bool = False
     asked: str = ""
@@ -93,7 +95,10 @@ class NodeState:
         active = self.active
         return {
             "state": self.state, "goal": [self.goal.mask, self.goal.value], "attempts": dict(self.attempts),
-            "active": None if active is None else dataclasses.asdict(active) | {"deadline": _finite(active.deadline)},
+            "active": None if active is None else {
+                "mutation": active.mutation, "attempt": active.attempt, "started": active.started,
+                "deadline": _finite(active.deadline), "mine": active.mine, "superseded": active.superseded,
+            },
             "not_before": self.not_before, "held_until": self.held_until, "last_error": self.last_error, "wake": _finite(self.wake),
             "quarantine": None if self.quarantine is None else dataclasses.asdict(self.quarantine),
             "assumed": self.assumed, "rounds": dict(self.rounds), "met_since": self.met_since, "no_chain": self.no_chain,

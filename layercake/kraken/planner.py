@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from layercake.kraken.errors import GraphTooLarge
 from layercake.kraken.graph import DEFAULT_LIMIT, Graph, Step, check
 from layercake.kraken.mutation import Mutation
+from layercake.kraken.shortcut import Ways
 from layercake.kraken.variables import UNKNOWN, Goal, Layout, Variable
 
 GOALS_KEPT = 64
@@ -53,6 +54,8 @@ class Planner:
         self.traits: dict[str, str] = dict(traits or {})
         self.limit = limit
         self.graph = Graph(applicable(self.mutations, self.traits), self.layout, limit)
+        self.ways: Ways = {}
+        """What its nodes went through before."""
         self._steps: dict[str, Step] = {s.mutation.name: s for s in self.graph.steps}
         self._incoming: dict[int, list[tuple[int, int]]] = {s: [] for s in self.graph.states}
         for source, index, target in self.graph.edges:

@@ -200,8 +200,9 @@ class Module:
     `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it has
     no process. `record` says what the process is told of a node; without it, it is told of none. `offers` is what it tells the
     other modules of a node, `tells` what it has the head tell the node itself. `watches` are the variables whose changes it is
-    told. `alive` is what a datagram of a node proves of its variables. `tune` adapts its mutations to one node. `networks`: its
-    process is told of all networks of the inventory, also of those that no node is in.
+    told. `alive` is what a datagram of a node proves of its variables. `tune` adapts its mutations to one node; `tuned_by` gives
+    what of its part of a node that depends on, so that it is asked once for all nodes that are alike. `networks`: its process is
+    told of all networks of the inventory, also of those that no node is in.
     """
 
     name: str
@@ -219,6 +220,7 @@ class Module:
     watches: tuple[str, ...] = ()
     alive: Mapping[str, str] = field(default_factory=dict)
     tune: Tune | None = None
+    tuned_by: Callable[[Any], Hashable] | None = None
     networks: bool = False
     calls: tuple[Call, ...] = ()
     events: tuple[EventKind, ...] = ()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from layercake.kraken.converge import Await, Cleared, Held, NoChain, NodeState, Tick
-from layercake.kraken.explain import explain
 from layercake.kraken.mutation import Where
 from layercake.kraken.planner import Planner
+from layercake.kraken.views.explain import explain
 from tests.support import production
 from tests.support.machine import Machine
 
@@ -106,7 +106,7 @@ def test_defect_4_power_is_what_was_read_back(planner: Planner) -> None:
 
 
 def test_defect_9_the_graph_is_the_same_in_every_run() -> None:
-    code = ("import hashlib\nfrom layercake.kraken.draw import dot, svg\nfrom tests.support import production\n"
+    code = ("import hashlib\nfrom layercake.kraken.views.draw import dot, svg\nfrom tests.support import production\n"
             "p = production.planner()\nprint(p.graph.fingerprint(), hashlib.sha256((dot(p) + svg(p)).encode()).hexdigest())")
     root = Path(__file__).parents[2]
     seen = set()

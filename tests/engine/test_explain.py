@@ -9,12 +9,12 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from layercake.kraken.converge import Held, NodeState, Tick
-from layercake.kraken.draw import svg
 from layercake.kraken.errors import InputError
-from layercake.kraken.explain import dot, explain, plan
 from layercake.kraken.mutation import declare, mutation
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Variable
+from layercake.kraken.views.draw import svg
+from layercake.kraken.views.explain import dot, explain, plan
 from tests.support import production
 from tests.support.machine import Machine
 

@@ -28,6 +28,7 @@ from layercake.kraken.converge import (
     Released,
     Start,
     Tick,
+    long_way,
     step,
 )
 from layercake.kraken.mutation import Where
@@ -105,6 +106,8 @@ def walk(planner: Planner, actor: Where, node: NodeState, data: st.DataObject) -
         blocked = node.quarantine is not None and isinstance(event, Tick)
         old, before = node, repr(node)
         node, effects = step(planner, actor, old, event, now, lambda: 0.25)
+        meant = long_way(planner, actor, old, event, now, lambda: 0.25)
+        assert (node, effects) == meant and (effects or (node is old) == (meant[0] is old)), "what is remembered is what is meant"
         assert repr(old) == before, "a step makes another node, and leaves the one that it was given"
         running = check_pairs(running, effects)
         assert running == (node.active.mutation if node.active and node.active.mine else None)

@@ -102,16 +102,16 @@ async def test_a_record_that_cannot_be_written_is_named_and_nothing_else_is_lost
     world.head.store.mark(world.node("n0"))
     world.node("n1").acked = 4711
     world.head.store.mark(world.node("n1"))
-    world.head.store.event(world.node("n1"), events.NODE_EVENT, "x", data={"odd": {1, 2}})
+    world.head.store.event(world.node("n1"), events.NODE_EVENT, "x", data={"odd": object()})
     await world.head.database.flush(world.head.store)
     rows = {json.loads(data)["node"]["name"]: json.loads(data) for (data,) in on_disk(world.directory, "SELECT data FROM nodes")}
     assert rows["n1"]["acked"] == 4711
     told = [e for e in world.node("n0").history if e.kind == "database.record-unwritten"]
-    assert len(told) == 1 and "not JSON serializable" in told[0].text
+    assert len(told) == 1 and "type object is unsupported" in told[0].text
     await world.head.database.flush(world.head.store)
     assert len([e for e in world.node("n0").history if e.kind == "database.record-unwritten"]) == 1, "it is told once"
     (data,) = on_disk(world.directory, "SELECT data FROM events WHERE kind = 'node.event'")
-    assert "not JSON serializable" in json.loads(data[0])["not written"]
+    assert "type object is unsupported" in json.loads(data[0])["not written"]
     world.node("n0").changed_at = 5.0
     await world.head.database.flush(world.head.store)
     assert not world.head.store.dirty

@@ -8,15 +8,13 @@ acknowledged.
 from __future__ import annotations
 
 import asyncio
-import base64
 import functools
 import heapq
-import json
 import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,93 +22,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.base.text import clean
 from layercake.head import events
-from layercake.head.boots import Boots
-from layercake.head.guard.facts import Care
 from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
 from layercake.head.state.health import Health
+from layercake.head.state.rows import event_of, event_row, pack, unpack
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
-from layercake.head.state.store import (
-    ALARMS,
-    HISTORY_ALL,
-    BootTimes,
-    Card,
-    Event,
-    Record,
-    Session,
-    Store,
-    Trust,
-    WantedImage,
-)
-from layercake.kraken.converge import NodeState
+from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Store
 from layercake.kraken.errors import InputError, OperationFailed
-from layercake.kraken.variables import Layout
 
 log = logging.getLogger("layercake.database")
 SLICE_S = 0.003
 T = TypeVar("T")
 _KEPT_EVENTS = 200_000
-_PACKED: Mapping[str, Any] = {"state": 0, "goal": (0, 0), "assumed": 0}
-
-
-def _pack(record: Record) -> Callable[[], str]:
-    """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
-    session, machine, node, values, care, boots, trust, cards, times = (
-        record.session, record.machine, record.node, record.values(), record.care, record.boots, record.trust, record.cards,
-        record.boot_times)
-    sets = {"wanted": record.wanted, "running": record.running, "stage": record.stage}
-    applied, staged, numbers = record.applied, record.staged, {
-        "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
-        "acked": record.acked,
-    }
-
-    def text() -> str:
-        return json.dumps({
-            "node": node.to_record(), "machine": _by_name(machine), "was": values, **numbers,
-            **{name: msgspec.to_builtins(images) for name, images in sets.items()}, "staged": sorted(staged),
-            "applied": applied, "care": msgspec.to_builtins(care), "boots": msgspec.to_builtins(boots),
-            "trust": msgspec.to_builtins(trust), "cards": msgspec.to_builtins(cards), "boot_times": msgspec.to_builtins(times),
-            "session": session and {
-                "number": session.number, "key": base64.b64encode(session.key).decode(), "boot_id": session.boot_id,
-                "joined": session.joined, "mutual": session.mutual, "layout": session.layout and session.layout.to_wire(),
-            },
-        })
-
-    return text
-
-
-def _by_name(machine: NodeState) -> dict[str, Any]:
-    """What is kept of a node's place in the state graph. Packed numbers mean nothing to a head with other variables: what was
-    discovered is kept by name ("was"), and the goal is made anew of what is wanted."""
-    return {name: value for name, value in machine.to_record().items() if name not in _PACKED}
-
-
-def _unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
-    data: dict[str, Any] = json.loads(text)
-    node = table.node(data["node"])
-    images = [msgspec.convert(data.get(k, ()), tuple[WantedImage, ...]) for k in ("wanted", "running", "stage")]
-    s = data["session"]
-    session = Session(s["number"], base64.b64decode(s["key"]), s["boot_id"], s["joined"],
-                      _layout(json.dumps(s["layout"])) if s.get("layout") else None, s.get("mutual", False)) if s else None
-    record = Record(
-        row, node, table.planner_for(node), NodeState.from_record({**_PACKED, **data["machine"]}),
-        wanted=images[0], running=images[1], stage=images[2], applied=tuple(data.get("applied", node.images)),
-        staged=frozenset(data.get("staged", ())),
-        cfg_revision=data["cfg_revision"], dsc_revision=data["dsc_revision"], acked=data["acked"], session=session,
-        changed_at=data["changed_at"],
-        boot_times=msgspec.convert(data.get("boot_times", {}), BootTimes), boots=msgspec.convert(data.get("boots", {}), Boots),
-        trust=msgspec.convert(data.get("trust", {}), Trust), cards=msgspec.convert(data.get("cards", ()), tuple[Card, ...]),
-        care=msgspec.convert(data["care"], Care) if "care" in data else Care(ours=s is not None, up=s is not None),
-    )
-    return record, data["was"]
-
-
-@functools.lru_cache(maxsize=16)
-def _layout(text: str) -> Layout:
-    """The layout of a session; nodes share it."""
-    return Layout.from_wire(json.loads(text))
 
 
 async def _put_into_words(
@@ -131,15 +55,6 @@ async def _put_into_words(
             await asyncio.sleep(0)
             since = time.perf_counter()
     return rows
-
-
-def _event_row(event: Event) -> tuple[int, float, str, str, str, str, str]:
-    """An event's row. One whose data cannot be put into words says so in their place."""
-    try:
-        data = json.dumps(event.data)
-    except (TypeError, ValueError, RecursionError) as error:
-        data = json.dumps({"not written": f"{type(error).__name__}: {error}"[:300]})
-    return event.id, event.at, event.node, event.kind, event.severity, clean(event.text), data
 
 
 async def whole(work: Coroutine[Any, Any, None]) -> None:
@@ -183,7 +98,7 @@ class Database:
     def _load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         was: dict[str, dict[str, str]] = {}
         for row, text in self._db.execute("SELECT row, data FROM nodes ORDER BY row"):
-            record, values = _unpack(row, text, table)
+            record, values = unpack(row, text, table)
             store.adopt(record)
             was[record.node.id] = values
         store.load_events(heapq.merge(self._events("alarms", ALARMS), self._events("events", HISTORY_ALL), key=lambda e: e.id))
@@ -195,9 +110,7 @@ class Database:
         """The newest events of a table, oldest first."""
         query = f"SELECT id, at, node, kind, severity, text, data FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608 (ours)
         rows = self._db.execute(query, (newest,)).fetchall()
-        names, security = Event.__struct_fields__, table == "alarms"
-        told = (dict(zip(names, (*row[:6], json.loads(row[6]), security), strict=True)) for row in reversed(rows))
-        return [msgspec.convert(row, Event) for row in told]
+        return [event_of(row, security=table == "alarms") for row in reversed(rows)]
 
     def documents(self, prefix: str) -> dict[str, bytes]:
         """The documents (Store.documents) whose key begins so."""
@@ -225,7 +138,7 @@ class Database:
                 await whole(self._change(store, draft))
 
     async def _change(self, store: Store, draft: Draft) -> None:
-        rows = await _put_into_words([(record.row, record.node.id, _pack(record)) for record in draft.records])
+        rows = await _put_into_words([(record.row, record.node.id, pack(record)) for record in draft.records])
         texts = {key: encode() for key, encode in draft.documents.items()}
         write = functools.partial(self._write, rows, draft.gone, [], draft.revision, texts, durable=True)
         await self._in_thread(store, write)
@@ -236,7 +149,7 @@ class Database:
     async def _flush(self, store: Store) -> None:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):
             return  # in trouble, it is tried all the same: nobody else would find out that it is over
-        changed = [(record.row, record.node.id, _pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
+        changed = [(record.row, record.node.id, pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
         gone = [i for i in store.dirty if store.find(i) is None]
         news, dirty, store.new_events, store.dirty = list(store.new_events), store.dirty, deque(), set()
         documents, store.documents = store.documents, {}
@@ -302,7 +215,7 @@ class Database:
         db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
         db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])
         for table in ("events", "alarms"):
-            told = [_event_row(event) for event in events if event.security == (table == "alarms")]
+            told = [event_row(event) for event in events if event.security == (table == "alarms")]
             db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", told)  # noqa: S608 (ours)
             if events and events[-1].id % 1000 < len(events):
                 oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608

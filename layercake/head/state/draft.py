@@ -8,7 +8,6 @@ and is told the event afterwards.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -66,7 +65,10 @@ class Draft:
         self.after(partial(self._engine.post, record, event))
 
     def _copy(self, record: Record) -> Record:
-        return self._copies.setdefault(record.node.id, dataclasses.replace(record))
+        found = self._copies.get(record.node.id)
+        if found is None:
+            found = self._copies[record.node.id] = record.copy()
+        return found
 
     def add(self, record: Record) -> None:
         """Takes a new record (Store.make) in."""

@@ -5,6 +5,8 @@ All of it is in memory; `database` writes what changed. Everything runs on the e
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -174,6 +176,10 @@ class Record:
     changed_at: float = 0.0
     history: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY_PER_NODE))
 
+    def copy(self) -> Record:
+        """Another record of the same facts. (dataclasses.replace takes four times as long.)"""
+        return Record(*_FACTS(self))
+
     @property
     def name(self) -> str:
         """The node's name."""
@@ -198,6 +204,9 @@ class Record:
         return self.planner.layout.wanted(self.machine.goal)
 
 
+_FACTS = operator.attrgetter(*(field.name for field in dataclasses.fields(Record)))
+
+
 class Store:
     """The records by node id and by name, and the events; tells listeners of events, and keeps what is to be written."""
 
@@ -220,6 +229,7 @@ class Store:
         self._next_row = 1
         self._listeners: list[Callable[[Event], None]] = []
         self._watchers: list[Callable[[str], None]] = []
+        self._adopted: list[Callable[[Record], None]] = []
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._by_id.values())
@@ -263,6 +273,12 @@ class Store:
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
         self._next_row = max(self._next_row, record.row + 1)
+        for adopted in self._adopted:
+            adopted(record)
+
+    def on_adopted(self, adopted: Callable[[Record], None]) -> None:
+        """Calls `adopted` with each record that is taken in."""
+        self._adopted.append(adopted)
 
     def remove(self, record: Record) -> None:
         """Forgets a node."""

@@ -11,7 +11,7 @@ from layercake.head.state.store import Record
 from layercake.head.views.events import View, event_view
 from layercake.head.views.nodes import interfaces_view, status_of
 from layercake.kraken.events import Severity
-from layercake.kraken.explain import explain
+from layercake.kraken.views.explain import explain
 
 _TROUBLE = (Severity.WARNING, Severity.ERROR)
 _BOOT = "boot."

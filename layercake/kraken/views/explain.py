@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layercake.kraken.draw import dot
 from layercake.kraken.facts import NEVER, NodeState
 from layercake.kraken.graph import Step, compile_step
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import UNKNOWN, Goal
+from layercake.kraken.views.draw import dot
 
 __all__ = ["Explanation", "StepView", "dot", "explain", "plan"]
 
