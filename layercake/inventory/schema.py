@@ -31,6 +31,11 @@ def node_id(name: str) -> str:
     return str(uuid.uuid5(NAMESPACE, name))
 
 
+def mark_of(encoded: bytes) -> bytes:
+    """The mark of a node's record (Node.mark) in MessagePack."""
+    return hashlib.blake2b(encoded, digest_size=12).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is of IPv4 or IPv6; `state` is what is
@@ -70,7 +75,7 @@ class Node:
     @property
     def mark(self) -> bytes:
         """A digest of the record: entries with the same mark are the same."""
-        return hashlib.blake2b(msgspec.msgpack.encode(self.to_record()), digest_size=12).digest()
+        return mark_of(msgspec.msgpack.encode(self.to_record()))
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], parts: Mapping[str, Part]) -> Node:

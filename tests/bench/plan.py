@@ -25,7 +25,6 @@ from layercake.head import pki
 from layercake.head.head import GARBAGE, THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
-
 from tests.bench.engine import calibration
 
 ADDRESS = "10.64.0.1"
