@@ -65,8 +65,8 @@ log = logging.getLogger("layercake.head")
 FLUSH_S = 0.5
 SCAN_S = 1.0
 GARBAGE = (10_000, 5, 400)
-"""When Python looks for garbage. Records live long and hold no cycles; a search through those of ten thousand nodes is felt. With 20
-in the middle an apply of that many stalled everybody for 22 ms at a time, with 5 for 6."""
+"""When Python looks for garbage. Records live long and hold no cycles; a search through those of ten thousand nodes is felt.
+With 20 in the middle an apply of that many stalled everybody for 22 ms at a time, with 5 for 6."""
 THREAD_S = 0.0005
 """How long the database's thread may hold the interpreter while the loop has something to do; Python's own 5 ms are felt."""
 SIGNING = "signing/begun"

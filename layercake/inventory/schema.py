@@ -28,7 +28,10 @@ PROFILE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 def node_id(name: str) -> str:
     """The UUID of a node: the same name always gives the same id."""
-    return str(uuid.uuid5(NAMESPACE, name))
+    digest = bytearray(hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16])
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80  # RFC 9562 section 5.5; uuid.uuid5 takes 12 us for it
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def mark_of(encoded: bytes) -> bytes:
