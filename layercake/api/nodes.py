@@ -14,11 +14,11 @@ from aiohttp import web
 from layercake.api.answers.nodes import Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
+from layercake.head.lists.listing import Kind, Listing
 from layercake.head.operations import Operations
 from layercake.head.state.store import Record
 from layercake.head.views.events import event_view, meanings
 from layercake.head.views.explain import explain_text, explain_view
-from layercake.head.views.listing import Kind, Listing
 from layercake.head.views.nodes import node_view
 from layercake.moduleapi.module import Role
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layercake.head.views.listing import Kind, Listing
+from layercake.head.lists.listing import Kind, Listing
 from layercake.head.views.nodes import node_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
