@@ -20,12 +20,13 @@ from layercake.head.state.store import Record
 from layercake.head.views.events import event_view, meanings
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 AT_ONCE = 200
 """So many nodes are one piece; a longer list is sent as it is made."""
 NOT_KEPT = {"Cache-Control": "no-store"}
-LIST = ("range", "fields", "limit", "after", "since")
+LIST = ("range", "fields", "limit", "after", "since", "where")
 
 
 class RangeRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,7 +82,7 @@ class NodeRoutes:
         """The routes."""
         view, operate, nodes, node = Role.VIEWER, Role.OPERATOR, Reach.RANGE, Reach.NODE
         return (
-            Route("GET", "/v1/nodes", view, nodes, "Nodes, all or by range", self._nodes, query=LIST, returns=NodeList),
+            Route("GET", "/v1/nodes", view, nodes, "Nodes: all, by range, by query", self._nodes, query=LIST, returns=NodeList),
             Route("GET", "/v1/nodes/{name}", view, node, "One node and its history", self._node, returns=NodeWithHistory),
             Route("GET", "/v1/nodes/{name}/explain", view, node, "Where a node is, what blocks it, what was tried", self._explain,
                   returns=Explained),
@@ -105,10 +106,14 @@ class NodeRoutes:
             names = sorted(names)
             names = names[bisect.bisect_right(names, after):] if after else names
         records = [record for name in names if caller.sees(record := store.named(name))]
+        if where := query.get("where", ""):
+            records = await self._listing.meant(records, where)
         more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
         since = query.get("since", "") if caller.groups is None else ""  # what leaves a group is not told to who is bound to that
-        found = await self._listing.find(records, kind, since, f"{wanted} {limit} {after} {caller.groups}")
+        if since and where:
+            raise InputError("cannot use since with where: what a query means changes with the time alone", hint="leave one out")
+        found = await self._listing.find(records, kind, since, f"{wanted} {limit} {after} {caller.groups} {where}")
         headers = {"ETag": found.mark, "Cache-Control": "no-cache"}
         if found.mark in (word.strip() for word in request.headers.get("If-None-Match", "").split(",")):
             return web.Response(status=304, headers=headers)

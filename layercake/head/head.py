@@ -41,6 +41,7 @@ from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
+from layercake.head.lists.facts import Unmet
 from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
 from layercake.head.rolls import subjects
@@ -109,6 +110,7 @@ class Head:
         self.attended = Attended(self.store, self.engine, self.sync)
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.attended,
                        self.patience, self.services.set_health)
+        self.unmet = Unmet(self.store, self.clock)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)

@@ -17,6 +17,8 @@ import msgspec
 
 from layercake.base.text import whole_number
 from layercake.head.head import Head
+from layercake.head.lists.facts import RecordFacts
+from layercake.head.lists.query import parse
 from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, moving_view, status_of, steady, steady_view
 from layercake.kraken.errors import InputError
@@ -124,6 +126,18 @@ class Listing:
             entry = self._look(record, status[0])
             if entry.number > number:
                 found.append((record, status, entry.number))
+            if time.perf_counter() - began > SLICE_S:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+        return found
+
+    async def meant(self, records: Sequence[Record], where: str) -> list[Record]:
+        """Those that a query means (query.py). Raises InputError for one that is none."""
+        test = parse(where, {v.name: v.values for v in self._head.table.variables}).test
+        now, found, began = self._head.clock(), [], time.perf_counter()
+        for record in records:
+            if test(RecordFacts(record, now, self._head.unmet, self._head.guard.why)):
+                found.append(record)
             if time.perf_counter() - began > SLICE_S:
                 await asyncio.sleep(0)
                 began = time.perf_counter()
