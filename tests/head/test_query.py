@@ -60,7 +60,8 @@ def test_what_a_query_means(text: str, means: bool) -> None:
     ("power=on", 7, "never 'on'"), ("power=ON power=OFF", 10, "`and` or `or`"), ("(power=ON", 10, r"a \) is missing"),
     ("power=ON)", 9, "`and` or `or`"), ("seen>soon", 6, "no time"), ("power>ON", 6, "no time"), ("name in n[0-", 9, "bad|\\["),
     ("ip in 10.0.0.1/24", 7, "no subnet"), ("power in ON", 10, "no range"), ("=", 1, "a name is expected"),
-    ("power ! ON", 7, "stand"),
+    ("power ! ON", 7, "stand"), ("name in n[0-9999]", 9, "more than 1024 names"),
+    (" or ".join(["name in n1"] * 5), 65, "more than 4 node ranges"),
     ("(" * (MAX_DEPTH + 2), MAX_DEPTH + 2, "nested"), ("seen>٣m", 6, "no time"), ("not", 4, "a name is missing"),
 ])
 def test_a_mistake_says_where(text: str, place: int, why: str) -> None:

@@ -133,7 +133,7 @@ class Listing:
 
     async def meant(self, records: Sequence[Record], where: str) -> list[Record]:
         """Those that a query means (query.py). Raises InputError for one that is none."""
-        test = parse(where, {v.name: v.values for v in self._head.table.variables}).test
+        test = parse(where, {v.name: v.values for v in self._head.table.variables}, len(self._store)).test
         now, found, began = self._head.clock(), [], time.perf_counter()
         for record in records:
             if test(RecordFacts(record, now, self._head.unmet, self._head.guard.why)):

@@ -25,6 +25,8 @@ from layercake.moduleapi.fields import number_of
 MAX_TEXT = 4096
 MAX_DEPTH = 50
 MAX_TESTS = 200
+MAX_RANGES, SPARE = 4, 1024
+"""How many node ranges there may be, and how many names each may spell out beyond twice the number of nodes: that takes time."""
 _TOKEN = re.compile(r"\s*(?:(?P<sign><=|>=|!=|[=<>()])|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))")
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -68,18 +70,20 @@ class _Token:
     sign: bool
 
 
-def parse(text: str, variables: Mapping[str, Collection[str]]) -> Query:
-    """What a text means; `variables` are those of the head's modules with their values. Raises InputError that names the place."""
+def parse(text: str, variables: Mapping[str, Collection[str]], nodes: int = 0) -> Query:
+    """What a text means; `variables` are those of the head's modules with their values, `nodes` is how many there are. Raises
+    InputError that names the place."""
     if len(text) > MAX_TEXT:
         raise InputError(f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible")
-    return Query(text, _Parser(text, variables).whole())
+    return Query(text, _Parser(text, variables, 2 * nodes + SPARE).whole())
 
 
 class _Parser:
     """One reading of one text."""
 
-    def __init__(self, text: str, variables: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, text: str, variables: Mapping[str, Collection[str]], most: int) -> None:
         self._text = text
+        self._most, self._ranges = most, 0
         self._variables = variables
         self._names = (*variables, *TEXTS, *SEVERAL, *TIMES)
         self._tokens = list(self._split())
@@ -186,8 +190,11 @@ class _Parser:
 
     def _within(self, name: str, value: _Token) -> Test:
         if name == "name":
+            self._ranges += 1
+            if self._ranges > MAX_RANGES:
+                self._wrong(value.at, f"there are more than {MAX_RANGES} node ranges", "write n[0-9,20-29]")
             try:
-                names = frozenset(names_of(value.text))
+                names = frozenset(names_of(value.text, self._most))
             except InputError as error:
                 self._wrong(value.at, error.message, error.hint)
             return lambda node: node.text("name") in names
