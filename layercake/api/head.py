@@ -39,7 +39,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     async def status(request: web.Request, body: None) -> Any:
         caller = request[CALLER]
         told = [] if caller.looks_only or caller.bound else await warnings.now()
-        return {"version": __version__, **head_status(ops.head, caller.bound, census), "warnings": told}
+        return {"version": __version__, **await head_status(ops.head, caller.bound, census), "warnings": told}
 
     async def show(request: web.Request, body: None) -> Any:
         caller, found = request[CALLER], ops.authority.view()

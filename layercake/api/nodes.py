@@ -3,8 +3,9 @@ they come; the head keeps none of them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+import bisect
+import functools
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -13,14 +14,19 @@ from aiohttp import web
 from layercake.api.answers.nodes import Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
+from layercake.head.lists.listing import Kind, Listing
 from layercake.head.operations import Operations
 from layercake.head.state.store import Record
 from layercake.head.views.events import event_view, meanings
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 AT_ONCE = 200
+"""So many nodes are one piece; a longer list is sent as it is made."""
+NOT_KEPT = {"Cache-Control": "no-store"}
+LIST = ("range", "fields", "limit", "after", "since", "where")
 
 
 class RangeRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,8 +51,16 @@ class ExecRequest(msgspec.Struct, forbid_unknown_fields=True):
     timeout_s: float = 60.0
 
 
-async def _send(request: web.Request, kind: str, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": kind, "Cache-Control": "no-store"})
+async def _whole(first: bytes, pieces: AsyncIterator[bytes], last: bytes) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in pieces:
+        yield piece
+    yield last
+
+
+async def _send(request: web.Request, kind: str, pieces: AsyncIterator[bytes], headers: Mapping[str, str] = NOT_KEPT,
+                ) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": kind, **headers})
     await response.prepare(request)
     async for piece in pieces:
         await response.write(piece)
@@ -60,11 +74,15 @@ class NodeRoutes:
         self._ops = ops
         self._head = ops.head
 
+    @functools.cached_property
+    def _listing(self) -> Listing:
+        return Listing(self._head)  # the document is made of routes over no head
+
     def table(self) -> tuple[Route, ...]:
         """The routes."""
         view, operate, nodes, node = Role.VIEWER, Role.OPERATOR, Reach.RANGE, Reach.NODE
         return (
-            Route("GET", "/v1/nodes", view, nodes, "Nodes, all or by range", self._nodes, query=("range",), returns=NodeList),
+            Route("GET", "/v1/nodes", view, nodes, "Nodes: all, by range, by query", self._nodes, query=LIST, returns=NodeList),
             Route("GET", "/v1/nodes/{name}", view, node, "One node and its history", self._node, returns=NodeWithHistory),
             Route("GET", "/v1/nodes/{name}/explain", view, node, "Where a node is, what blocks it, what was tried", self._explain,
                   returns=Explained),
@@ -80,14 +98,32 @@ class NodeRoutes:
         )
 
     async def _nodes(self, request: web.Request, body: None) -> Any:
-        wanted, store, caller = request[RANGE], self._head.store, request[CALLER]
-        records = self._ops.nodes.select(wanted) if wanted else [store.named(n) for n in store.names]
-        found = []
-        for count, record in enumerate(filter(caller.sees, records), 1):
-            found.append(self._view(record, caller))
-            if count % AT_ONCE == 0:
-                await asyncio.sleep(0)  # thousands of nodes must not keep everybody else waiting
-        return {"nodes": found, "variables": [v.name for v in self._head.table.variables]}
+        wanted, store, caller, query = request[RANGE], self._head.store, request[CALLER], request.query
+        kind = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only)
+        limit, after = number(request, "limit", 0), query.get("after", "")
+        names = [r.name for r in self._ops.nodes.select(wanted)] if wanted else store.names
+        if limit or after:
+            names = sorted(names)
+            names = names[bisect.bisect_right(names, after):] if after else names
+        records = [record for name in names if caller.sees(record := store.named(name))]
+        if where := query.get("where", ""):
+            records = await self._listing.meant(records, where)
+        more = bool(limit) and len(records) > limit
+        records = records[:limit] if more else records
+        since = query.get("since", "") if caller.groups is None else ""  # what leaves a group is not told to who is bound to that
+        if since and where:
+            raise InputError("cannot use since with where: what a query means changes with the time alone", hint="leave one out")
+        found = await self._listing.find(records, kind, since, f"{wanted} {limit} {after} {caller.groups} {where}")
+        headers = {"ETag": found.mark, "Cache-Control": "no-cache"}
+        if found.mark in (word.strip() for word in request.headers.get("If-None-Match", "").split(",")):
+            return web.Response(status=304, headers=headers)
+        end = msgspec.json.encode({
+            "variables": [v.name for v in self._head.table.variables], "next": records[-1].name if more else None,
+            "change": found.change, "whole": found.whole, "removed": found.removed})
+        pieces = _whole(b'{"nodes":[', self._listing.words(found, kind), b"]," + end[1:])
+        if len(found.nodes) <= AT_ONCE:
+            return web.Response(body=b"".join([piece async for piece in pieces]), headers=headers, content_type="application/json")
+        return await _send(request, "application/json", pieces, headers)
 
     async def _node(self, request: web.Request, body: None) -> Any:
         record, caller = self._head.store.named(request.match_info["name"]), request[CALLER]

@@ -34,9 +34,10 @@ for _command in (maintenance, take, remedy):
 
 @command(node, "list")
 @click.argument("nodes", metavar="[RANGE]", default="")
-def list_(app: App, nodes: str) -> Answer:
+@click.option("--where", default="", metavar="QUERY", help="Only those that it means: 'status!=converged and unchanged>5m'.")
+def list_(app: App, nodes: str, where: str) -> Answer:
     """List nodes: all, or those of RANGE (n[0-3], @group)."""
-    answer = app.head.get("/v1/nodes", range=nodes)
+    answer = app.head.get("/v1/nodes", range=nodes, where=where)
 
     def show(out: Output) -> None:
         views = answer["nodes"]

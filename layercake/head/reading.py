@@ -15,6 +15,7 @@ import msgspec
 
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
+from layercake.inventory.schema import mark_of
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Module, Part
 from layercake.moduleapi.network import Network
@@ -42,10 +43,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The nodes that are new or have another mark than in the question, the names of those that are there no more, and what is to
-    be said; or mistakes, or another error."""
+    """The nodes that are new or have another mark than in the question, each by itself in MessagePack, the names of those that are
+    there no more, and what is to be said; or mistakes, or another error."""
 
-    nodes: list[dict[str, Any]] = []
+    nodes: list[msgspec.Raw] = []
     removed: list[str] = []
     warnings: list[dict[str, Any]] = []
     networks: dict[str, Network] = {}
@@ -81,7 +82,8 @@ def answer(question: Question) -> Answer:
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
     marks = question.marks
-    return Answer([node.to_record() for name, node in found.nodes.items() if marks.get(name) != node.mark],
+    encoded = ((name, msgspec.msgpack.encode(node.to_record())) for name, node in found.nodes.items())
+    return Answer([msgspec.Raw(data) for name, data in encoded if marks.get(name) != mark_of(data)],
                   [name for name in marks if name not in found.nodes], [w.to_record() for w in found.warnings[:MISTAKES]],
                   dict(found.networks))
 

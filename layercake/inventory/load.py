@@ -77,7 +77,8 @@ class _Loader:
         self._seen: dict[tuple[str, object], tuple[str, Mark]] = {}
         groups = self._table("groups")
         self._parts = parts
-        self._fields = {module: msgspec.structs.fields(part.struct) for module, part in parts.items()}  # slow: once, not for a node
+        self._fields = {module: _keys_of(part) for module, part in parts.items()}  # slow: once, not for a node
+        self._last: dict[str, tuple[dict[str, Field], NodePart | None]] = {}
         self._keys = Keys.of(parts)
         self._reader = Reader(problems, self._keys, groups, known_images)
         self._own = ipaddress.ip_interface(heads[0]).network if heads else None
@@ -136,23 +137,28 @@ class _Loader:
             self._problems.add(entry.key_mark, f"more than {ranges.MAX_NODES} nodes")
             return
         section = self._reader.node(entry.key_mark, entry.value, names, is_range)
+        shared, broken = self._merged(section)
         for index, name in enumerate(names):
             if self._unique("node", name, name, entry.key_mark):
                 self._unique(NAME, name, name, entry.key_mark)
-                self._node(name, key if is_range else name, section, index)
+                own = {key: values[index] for key, values in section.each.items()}
+                self._node(name, key if is_range else name, section, {**shared, **own}, broken)
 
-    def _node(self, name: str, label: str, section: Section, index: int) -> None:
-        """Merges the layers of one node. `label` names it in messages: a whole range has the same mistake once."""
-        own = {**section.shared, **{key: values[index] for key, values in section.each.items()}}
-        group_names: tuple[str, ...] = own["groups"].value if "groups" in own else ()
+    def _merged(self, section: Section) -> tuple[dict[str, Field], set[str]]:
+        """What the layers of a section's nodes say, but for what each has of its own; and the keys that are broken in them."""
+        groups: tuple[str, ...] = section.shared["groups"].value if "groups" in section.shared else ()
         merged: dict[str, Field] = {}
-        broken = set(section.broken)
-        above = [self._defaults, *(self._groups[group] for group in group_names)]
-        for layer, values in [*((layer, layer.shared) for layer in above), (section, own)]:
+        broken: set[str] = set()
+        for layer in (self._defaults, *(self._groups[group] for group in groups), section):
             broken |= layer.broken
-            for prefix in self._none(values):
+            for prefix in self._none(layer.shared):
                 merged = {k: v for k, v in merged.items() if not k.startswith(prefix)}
-            merged.update(values)
+            merged.update(layer.shared)
+        return merged, broken
+
+    def _node(self, name: str, label: str, section: Section, merged: dict[str, Field], broken: set[str]) -> None:
+        """One node out of its merged layers. `label` names it in messages: a whole range has the same mistake once."""
+        group_names: tuple[str, ...] = merged["groups"].value if "groups" in section.shared else ()
         for key in ("mac", "ip"):
             if key not in merged and key not in broken:
                 self._problems.add(section.mark, f"node {label} has no {key}", "it cannot be booted without")
@@ -244,22 +250,25 @@ class _Loader:
         self, module: str, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],
     ) -> NodePart | None:
         """A module's part of a node, None if it has none or a mistake was found in it."""
-        part, known = self._parts[module], self._fields[module]
+        part, (keys, needed) = self._parts[module], self._fields[module]
         if part.struct.ENTRY is not None:
             return self._entries(part, name, label, mark, merged, broken)
-        prefix = f"{part.key}." if part.key else ""
-        rules = self._keys.nested[part.key] if part.key else self._keys.own
-        given = {f.name: merged[prefix + f.name] for f in known if prefix + f.name in merged}
-        if part.key and not given:
+        given = {field: merged[key] for field, key in keys.items() if key in merged}
+        if not given and part.key:
             return None
-        required = [f.name for f in known if f.required and f.name not in given]
-        for key in required:
-            if prefix + key not in broken:
-                what = f"node {label}: its {part.key} has no {key}" if part.key else f"node {label} has no {key}"
-                self._problems.add(mark, what, rules[key].missing)
-        if required:
+        before, made = self._last.get(module, ({}, None))
+        if made is not None and given.keys() == before.keys() and all(given[key] is before[key] for key in given):
+            return made  # nodes of a range, or of no particular: 0.2 s of ten thousand
+        if required := [field for field in needed if field not in given]:
+            rules = self._keys.nested[part.key] if part.key else self._keys.own
+            for field in required:
+                if keys[field] not in broken:
+                    what = f"node {label}: its {part.key} has no {field}" if part.key else f"node {label} has no {field}"
+                    self._problems.add(mark, what, rules[field].missing)
             return None
-        return self._made(part, {key: field.value for key, field in given.items()}, given, name, label, mark)
+        made = self._made(part, {key: field.value for key, field in given.items()}, given, name, label, mark)
+        self._last[module] = given, made if made is None or not part.unique(made) else None
+        return made
 
     def _entries(
         self, part: Part, name: str, label: str, mark: Mark, merged: Mapping[str, Field], broken: set[str],
@@ -308,6 +317,12 @@ class _Loader:
             self._problems.add(mark, f"{what} {shown or value} of node {node} is taken",
                                f"node {first[0]} has it, line {first[1].line}")
         return False
+
+
+def _keys_of(part: Part) -> tuple[dict[str, str], list[str]]:
+    """The fields of a part with the keys that they stand under in a merged node, and those that it cannot do without."""
+    known, prefix = msgspec.structs.fields(part.struct), f"{part.key}." if part.key else ""
+    return {field.name: prefix + field.name for field in known}, [field.name for field in known if field.required]
 
 
 def _value(values: Mapping[str, Field], key: str, default: Any) -> Any:

@@ -36,12 +36,13 @@ _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?:/([1-9][0-9]{0,8}))?)?")
 _GROUP = re.compile(r"@([A-Za-z0-9._-]*)")
 
 
-def names_of(text: str) -> list[str]:
+def names_of(text: str, most: int = MAX_NODES) -> list[str]:
     """The names that a range spells out, sorted as ClusterShell does (n2 before n10); groups are not allowed.
 
-    Raises InputError for bad syntax, no name at all, or more than MAX_NODES names. Whether the nodes exist is not looked at.
+    Raises InputError for bad syntax, no name at all, or more than `most` names. Whether the nodes exist is not looked at.
     """
-    _check(text)
+    if _check(text) > most:
+        raise BadRange(text, f"more than {most} names")
     if "@" in text:
         raise BadRange(text, "a group has no place here", hint="write a name or a range (n[0-3])")
     names = _parse(text)

@@ -28,7 +28,15 @@ PROFILE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 def node_id(name: str) -> str:
     """The UUID of a node: the same name always gives the same id."""
-    return str(uuid.uuid5(NAMESPACE, name))
+    digest = bytearray(hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16])
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80  # RFC 9562 section 5.5; uuid.uuid5 takes 12 us for it
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def mark_of(encoded: bytes) -> bytes:
+    """The mark of a node's record (Node.mark) in MessagePack."""
+    return hashlib.blake2b(encoded, digest_size=12).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Node:
     @property
     def mark(self) -> bytes:
         """A digest of the record: entries with the same mark are the same."""
-        return hashlib.blake2b(msgspec.msgpack.encode(self.to_record()), digest_size=12).digest()
+        return mark_of(msgspec.msgpack.encode(self.to_record()))
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], parts: Mapping[str, Part]) -> Node:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from layercake.base.text import describe, show
 from layercake.moduleapi import guests as of_guests
-from layercake.moduleapi.fields import LABEL, Check, Mistake, host_ip, text
+from layercake.moduleapi.fields import LABEL, Check, Mistake, host_ip, number_of, text
 
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 LEAST_MTU, MOST_MTU = 1280, 9216
@@ -196,8 +196,9 @@ def mistakes(network: Network) -> Iterator[Mistake]:
 
 def is_host(word: str, within: AnyNetwork) -> bool:
     """Whether an address is one that a host of a subnet can have: not its first one, and with IPv4 not its last one."""
-    found = ipaddress.ip_address(word)
-    return found in within and found != within.network_address and (within.version == 6 or found != within.broadcast_address)
+    version, number = number_of(word)
+    first, last = int(within.network_address), int(within.broadcast_address)
+    return version == within.version and first < number <= last and (version == 6 or number != last)
 
 
 class Subnets:
@@ -212,8 +213,7 @@ class Subnets:
 
     def of(self, word: str) -> str:
         """The name of the network that an address is in, "" if it is in none."""
-        found = ipaddress.ip_address(word)
-        number = found.version, int(found)
+        number = number_of(word)
         at = bisect.bisect_right(self._starts, number) - 1
         return self._rows[at][2] if at >= 0 and number <= self._rows[at][1] else ""
 

@@ -70,7 +70,7 @@ async def test_a_head_that_comes_back_in_another_time_touches_no_healthy_node(wo
     assert record.value("run") == "SYNC" and record.machine.goal.met(record.machine.state)
     assert [e.text for e in record.history if e.kind == "mutation.started" and e.id > newest] == []
     view = node_view(record, world.clock(), world.head.table)
-    assert view["since_s"] >= 0 and head_status(world.head)["nodes"]["converged"] == 1
+    assert view["since_s"] >= 0 and (await head_status(world.head))["nodes"]["converged"] == 1
 
 
 @pytest.mark.parametrize("step_s", STEPS)

@@ -45,12 +45,12 @@ async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) ->
         for _ in range(3):
             world.head.store.event(None, events.HEAD_STARTED, "something")
             await flush_fails(world)
-        view = head_status(world.head)["database"]
+        view = (await head_status(world.head))["database"]
         assert (view["well"], "cannot write the database" in view["trouble"], "hint" in view["trouble"]) == (False, True, True)
         assert view["waiting"] == 4
         assert told(world) == ["database.unwell"], "told once"
     await world.head.database.flush(world.head.store)
-    assert head_status(world.head)["database"]["well"]
+    assert (await head_status(world.head))["database"]["well"]
     assert told(world) == ["database.unwell", "database.well"]
     await world.restart()
     assert told(world) == ["database.unwell", "database.well"], "what could not be written then is written now"
@@ -90,7 +90,7 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         assert world.node("n0").value("run") == "SYNC", "the nodes are watched all the same"
         world.head.database.health.look(world.head.store)
         assert told(world) == ["database.unwell"]
-        assert "slow" in head_status(world.head)["database"]["trouble"]
+        assert "slow" in (await head_status(world.head))["database"]["trouble"]
         gate.set()
         await flush
     await world.head.database.flush(world.head.store)
@@ -156,10 +156,10 @@ async def test_a_full_disk(small: World) -> None:
         small.send(small.hello("n0", busy="BUSY"))
         assert small.node("n0").value("busy") == "BUSY", "it goes on observing"
         await flush_fails(small)
-        view = head_status(small.head)["database"]
+        view = (await head_status(small.head))["database"]
         assert "free some space" in view["trouble"]
     await small.head.database.flush(small.head.store)
-    assert head_status(small.head)["database"]["well"]
+    assert (await head_status(small.head))["database"]["well"]
     assert told(small) == ["database.unwell", "database.well"]
     state = small.node("n0").node.state
     await small.restart()

@@ -29,7 +29,7 @@ async def test_a_switch_that_restarts_power_cycles_nobody(rack: Rack) -> None:
     rack.pass_time(100)  # nobody speaks, and the BMCs cannot be reached either
     assert rack.started() == []
     assert len(rack.told("outage.called")) >= 1
-    view = head_status(rack.head)["guard"]
+    view = (await head_status(rack.head))["guard"]
     assert {o["domain"] for o in view["outages"]} >= {"left", "right"}
     rack.pass_time(300)
     await settled()
@@ -180,7 +180,7 @@ async def test_a_frozen_site_stays_as_it_is(rack: Rack) -> None:
     rack.sees_power("n1", "OFF")
     rack.pass_time(300, *LEFT[3:], *RIGHT)
     assert rack.started() == [] and "frozen" in why(rack, "n1")
-    assert head_status(rack.head)["guard"]["frozen"]["reason"] == "the auditors are here"
+    assert (await head_status(rack.head))["guard"]["frozen"]["reason"] == "the auditors are here"
     await rack.ops.care.thaw("", "ann")
     rack.pass_time(2, *LEFT[3:], *RIGHT)
     await settled()

@@ -78,7 +78,7 @@ def status(world: World, name: str = "n0") -> tuple[Status, str]:
     return status_of(world.node(name), world.clock())
 
 
-def test_explain_says_what_to_do(world: World) -> None:
+async def test_explain_says_what_to_do(world: World) -> None:
     sees_power(world, "n0", "OFF")
     assert under_way(world) == "power-on"
     word, text = status(world)
@@ -88,7 +88,7 @@ def test_explain_says_what_to_do(world: World) -> None:
     assert view["active"]["deadline_s"] is None
     shown = node_view(world.node("n0"), world.clock(), world.head.table)
     assert shown["status"] == "asking" and shown["active"]["deadline_s"] is None and shown["bmc"] is None
-    assert head_status(world.head)["nodes"]["asking"] == 1
+    assert (await head_status(world.head))["nodes"]["asking"] == 1
 
 
 def test_a_person_is_waited_for_for_ever_and_takes_no_turn_of_others(world: World) -> None:

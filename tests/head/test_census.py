@@ -23,18 +23,18 @@ def readings(*of: float) -> Iterator[float]:
     return chain(of, repeat(of[-1]))
 
 
-def test_what_took_long_is_told_again_for_a_while(world: World) -> None:
+async def test_what_took_long_is_told_again_for_a_while(world: World) -> None:
     times = readings(0.0, 0.1, 0.1 + 0.1 / PART - 0.01, 0.1 + 0.1 / PART, 2.3)
     census = Census(world.head, lambda: next(times))
-    before = census.counts()
+    before = (await census.counts())
     converge(world)
-    assert census.counts() == before != count(world.head)
-    assert census.counts() == count(world.head)
+    assert (await census.counts()) == before != await count(world.head)
+    assert (await census.counts()) == await count(world.head)
 
 
-def test_what_is_quick_is_counted_each_time(world: World) -> None:
+async def test_what_is_quick_is_counted_each_time(world: World) -> None:
     times = readings(0.0, 0.001, 0.0011, 0.0012)
     census = Census(world.head, lambda: next(times))
-    before = census.counts()[Status.CONVERGED]
+    before = (await census.counts())[Status.CONVERGED]
     converge(world)
-    assert census.counts()[Status.CONVERGED] == before + 1
+    assert (await census.counts())[Status.CONVERGED] == before + 1

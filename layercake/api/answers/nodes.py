@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from layercake.api.answers.events import EventShown
 
@@ -149,11 +150,50 @@ class NodeShown(msgspec.Struct):
     revision: int
 
 
-class NodeList(msgspec.Struct):
-    """Nodes, and the names of the variables of their state."""
+class NodeListed(msgspec.Struct):
+    """A node in a list: all that is shown of one, or the fields that were asked for."""
 
-    nodes: list[NodeShown]
+    name: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    state: Values | UnsetType = UNSET
+    goal: Values | UnsetType = UNSET
+    wanted: str | UnsetType = UNSET
+    in_use: bool | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    status_text: str | UnsetType = UNSET
+    stopped: list[str] | UnsetType = UNSET
+    ours: bool | UnsetType = UNSET
+    images: NodeImages | UnsetType = UNSET
+    containers: list[Container] | UnsetType = UNSET
+    ip: str | UnsetType = UNSET
+    macs: list[str] | UnsetType = UNSET
+    firmware: str | UnsetType = UNSET
+    profile: str | UnsetType | None = UNSET
+    network: str | UnsetType | None = UNSET
+    cards: list[CardShown] | UnsetType = UNSET
+    clock: ClockShown | UnsetType | None = UNSET
+    interfaces: list[InterfaceShown] | UnsetType = UNSET
+    groups: list[str] | UnsetType = UNSET
+    boot_id: str | UnsetType | None = UNSET
+    boots: NodeBoots | UnsetType = UNSET
+    boot_time: BootTime | UnsetType | None = UNSET
+    last_seen_s: float | UnsetType | None = UNSET
+    active: Attempt | UnsetType | None = UNSET
+    since_s: float | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+
+class NodeList(msgspec.Struct):
+    """Nodes, and the names of the variables of their state. `next`: the name to go on `after`, null at the end. `change` is for
+    `since` of the next question; `whole`: these are all nodes, not only those that have changed since; `removed` are the names of
+    those that are there no more, or no longer what was asked for."""
+
+    nodes: list[NodeListed]
     variables: list[str]
+    next: str | None
+    change: str
+    whole: bool
+    removed: list[str]
 
 
 class NodeWithHistory(msgspec.Struct):

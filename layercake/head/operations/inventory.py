@@ -136,7 +136,7 @@ class InventoryChanges:
             out = await aside.run("layercake.head.reading", data=data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
-        nodes = {node.name: node async for node in _slowly(Node.from_record(r, parts) for r in told.nodes)}
+        nodes = {node.name: node async for node in _slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
         found = _Read(file, nodes, known, tuple(told.removed), told.networks, warnings)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
@@ -144,7 +144,8 @@ class InventoryChanges:
                 check_set(self._head.desire.image(name) for name in names)
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
-        secrets.refuse_outside(nodes.values(), self._head.vault.directory)
+        async for node in _slowly(nodes.values()):
+            secrets.refuse_outside([node], self._head.vault.directory)
         found.changes.extend([change async for change in _slowly(diff(
             {name: known[name] for name in (*told.removed, *nodes) if name in known}, nodes))])
         return found
@@ -177,35 +178,35 @@ class InventoryChanges:
             changes = new.changes
             plans = [plan async for plan in _slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
             said = await asyncio.to_thread(secrets.warnings, list(new.all()), self._head.table.parts, self._head.vault)
-        rolls = self._moves(changes, new)
+        rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
-        await asyncio.sleep(0)  # of ten thousand nodes each of these takes its time
-        back = self._taken_back(changes, new)
-        await asyncio.sleep(0)
+        back = await self._taken_back(changes, new)
         return {
-            "changes": [change.to_record() for change in changes], "plans": plans, "digest": digest,
+            "changes": [told async for told in _slowly(change.to_record() for change in changes)], "plans": plans, "digest": digest,
             "networks": [c.to_record() for c in self._head.networks.changes(new.networks)],
             "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
-            "secrets": self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
+            "secrets": await self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
             "taken_back": [b.to_record() for b in back],
         }
 
-    def _sent_elsewhere(self, changes: Iterable[Change], new: _Read) -> list[dict[str, Any]]:
+    async def _sent_elsewhere(self, changes: Iterable[Change], new: _Read) -> list[dict[str, Any]]:
         """The nodes whose secrets would go to another place than before, with both."""
-        pairs = [(self._store.named(c.node).node, new.nodes[c.node]) for c in changes if c.action is Action.CHANGE]
-        return [found for old, node in pairs if (found := secrets.sent_elsewhere(old, node, self._head.table.parts))]
+        pairs = [(new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE]
+        told = (secrets.sent_elsewhere(old, node, self._head.table.parts) for old, node in pairs)
+        return [found async for found in _slowly(told) if found]
 
-    def _moves(self, changes: Iterable[Change], new: _Read) -> list[Move]:
+    async def _moves(self, changes: Iterable[Change], new: _Read) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in none."""
         wanted = ((self._store.find(new.nodes[c.node].id), new.nodes[c.node]) for c in _of_images(changes, new))
-        wishes = [Wish(record, node, node.images) for record, node in wanted if record is not None and node.state == "up"]
+        wishes = [Wish(record, node, node.images) async for record, node in _slowly(wanted)
+                  if record is not None and node.state == "up"]
         return moves(wishes, settings_of(self._head.table.settings))
 
-    def _taken_back(self, changes: Iterable[Change], new: _Read) -> list[_TakenBack]:
+    async def _taken_back(self, changes: Iterable[Change], new: _Read) -> list[_TakenBack]:
         """The nodes whose images come from `image roll`, and that this inventory wants as one did before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        for change in _of_images(changes, new):
+        async for change in _slowly(_of_images(changes, new)):
             record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
             if record is not None and record.applied == to:
                 found.setdefault((record.node.images, to), []).append(record.name)
@@ -240,7 +241,7 @@ class InventoryChanges:
             if new.removed and not allow_remove:
                 raise Refused(f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
                               hint="say --allow-remove if that is meant")
-            moved, rolls = self._enact(draft, new, consent)
+            moved, rolls = await self._enact(draft, new, consent)
         return self._applied_of(new, moved, rolls)
 
     async def change(self, name: str, wanted: Mapping[str, Any], unset: Collection[str],
@@ -258,23 +259,24 @@ class InventoryChanges:
             check_set(self._head.desire.image(image) for image in node.images)
             secrets.refuse_outside([node], self._head.vault.directory)
             new = _Read(name, {name: node}, {name: before}, (), networks, (), list(diff({name: before}, {name: node})))
-            moved, rolls = self._enact(draft, new, consent)
+            moved, rolls = await self._enact(draft, new, consent)
         return self._applied_of(new, moved, rolls)
 
-    def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
-        """Takes over what was read; the networks that are others than before, and the rolls that this begins."""
+    async def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
+        """Takes over what was read; the networks that are others than before, and the rolls that this begins. The head does other
+        things meanwhile: entries, freezes and rolls change by drafts alone, and there is one at a time."""
         changes, by = new.changes, said_by(consent.by)
-        self._check(changes, new, consent)
-        found = [] if consent.at_once else self._moves(changes, new)
+        await self._check(changes, new, consent)
+        found = [] if consent.at_once else await self._moves(changes, new)
         later = {r.node.id for move in found for r in move.records}
         moved = self._networks(draft, new, {c.node for c in changes}, by)
-        for name in new.removed:
+        async for name in _slowly(new.removed):
             draft.remove(self._store.named(name), self._head.forget)
             draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
-        for change in changes:
+        async for change in _slowly(changes):
             if change.node in new.nodes:
                 self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
-        for node in new.all():
+        async for node in _slowly(new.all()):
             self._note(draft, node, later)
         return moved, [self._begin(draft, move, consent) for move in found]
 
@@ -299,14 +301,14 @@ class InventoryChanges:
                 draft.after(partial(self._head.teller.changed, record))
         return sorted(moved)
 
-    def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
+    async def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
         """Raises Refused for images that nobody agreed to take back, for secrets that would go elsewhere, for images of nodes
         that a roll has, and for frozen nodes."""
-        backwards = self._taken_back(changes, new)
+        backwards = await self._taken_back(changes, new)
         if backwards and not consent.take_back:
             raise Refused("cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
                           hint="write the images that run into it, or say --take-back if that is meant")
-        elsewhere = self._sent_elsewhere(changes, new)
+        elsewhere = await self._sent_elsewhere(changes, new)
         if elsewhere and not consent.confirm_secrets:
             raise Refused("cannot apply the inventory: " + "; ".join(
                 f"the secret of {e['node']} would go to {e['to']}, and went to {e['from']}" for e in elsewhere[:NAMED]),

@@ -38,7 +38,7 @@ _KEPT_EVENTS = 200_000
 
 
 async def _put_into_words(
-    changed: list[tuple[int, str, Callable[[], str]]], apart: dict[str, str] | None = None,
+    changed: Iterable[tuple[int, str, Callable[[], str]]], apart: dict[str, str] | None = None,
 ) -> list[tuple[int, str, str]]:
     """The rows of records, a slice of time after the other: a thread would take the loop's time all the same, and more of it. One
     that cannot be put into words is set `apart`, with why, by its node's id. Raises OperationFailed if nobody asks for those."""
@@ -138,7 +138,7 @@ class Database:
                 await whole(self._change(store, draft))
 
     async def _change(self, store: Store, draft: Draft) -> None:
-        rows = await _put_into_words([(record.row, record.node.id, pack(record)) for record in draft.records])
+        rows = await _put_into_words((record.row, record.node.id, pack(record)) for record in draft.records)  # they are copies
         texts = {key: encode() for key, encode in draft.documents.items()}
         write = functools.partial(self._write, rows, draft.gone, [], draft.revision, texts, durable=True)
         await self._in_thread(store, write)

@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 
 from imageapi.spec.order import start_order
-from layercake.head.guard.facts import Care
+from layercake.head.guard.facts import Care, Order
 from layercake.head.hosting.table import Table
 from layercake.head.state.database import Database
 from layercake.head.state.draft import Draft
@@ -96,6 +97,12 @@ class Desire:
         draft.change(record, put)
         goal = planner.layout.goal(self.goal_values(wanted.state if order is None else "off", images))
         draft.post(record, DesiredChanged(goal, fresh))
+        draft.after(partial(self._follow, record, order))
+
+    def _follow(self, record: Record, order: Order | None) -> None:
+        """What was ordered of a node's power may have ended, or begun, while a draft was made and written."""
+        if record.care.order != order:
+            self.again(record)
 
     def stage(self, draft: Draft, record: Record, images: tuple[WantedImage, ...]) -> None:
         """Wants a node to have images ready, beside what it runs. What it said it has ready of other ones counts no more."""

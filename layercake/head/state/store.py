@@ -216,6 +216,7 @@ class Store:
         """What people's clocks say, for what they read: it may step, so nothing is decided by it."""
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
+        self._sorted: list[str] = []
         self.revision = 1
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
@@ -244,8 +245,10 @@ class Store:
 
     @property
     def names(self) -> list[str]:
-        """All node names, sorted."""
-        return sorted(self._by_name)
+        """All node names, sorted; a list of its own for whoever asks."""
+        if not self._sorted:
+            self._sorted = sorted(self._by_name)
+        return list(self._sorted)
 
     def find(self, node_id: str) -> Record | None:
         """The record of a node id, if there is one."""
@@ -272,6 +275,7 @@ class Store:
         """Takes a record in: one that was read from the database, or one that is in it from now on."""
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
+        self._sorted = []
         self._next_row = max(self._next_row, record.row + 1)
         for adopted in self._adopted:
             adopted(record)
@@ -284,6 +288,7 @@ class Store:
         """Forgets a node."""
         self._by_id.pop(record.node.id, None)
         self._by_name.pop(record.node.name, None)
+        self._sorted = []
         self.mark(record)
 
     def mark(self, record: Record) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,38 +15,48 @@ from layercake.head.views.nodes import Status, status_of
 PART = 0.05
 """How much of the head's time goes at most into counting nodes, however often somebody asks how many are how."""
 _QUICK_S = 0.002
+SLICE_S = 0.003
+"""How long it is counted before others have their turn."""
 
 
 class Census:
-    """How many nodes are how, of all. Ten thousand are counted in 15 ms, and meanwhile the head does nothing else: then the same is
-    told again until the counting was `PART` of the time; what took less than 2 ms is not kept. `timer` gives seconds."""
+    """How many nodes are how, of all. Ten thousand are counted in 15 ms, of which others have their turn every 3 ms: then the same
+    is told again until the counting was `PART` of the time; what took less than 2 ms is not kept. `timer` gives seconds."""
 
     def __init__(self, head: Head, timer: Callable[[], float] = time.perf_counter) -> None:
         self._head = head
         self._timer = timer
         self._counts: Counter[Status] = Counter()
         self._until = float("-inf")
+        self._turn = asyncio.Lock()
 
-    def counts(self) -> Counter[Status]:
+    async def counts(self) -> Counter[Status]:
         """By status."""
-        began = self._timer()
-        if began >= self._until:
-            self._counts = count(self._head)
-            ended = self._timer()
-            self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else began
-        return self._counts
+        async with self._turn:
+            began = self._timer()
+            if began >= self._until:
+                self._counts = await count(self._head)
+                ended = self._timer()
+                self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else began
+            return self._counts
 
 
-def count(head: Head, sees: Callable[[Record], bool] | None = None) -> Counter[Status]:
-    """How many nodes are how; with `sees`, of those for which it holds."""
-    now = head.clock()
-    return Counter(status_of(r, now, head.guard.why(r))[0] for r in head.store if sees is None or sees(r))
+async def count(head: Head, sees: Callable[[Record], bool] | None = None) -> Counter[Status]:
+    """How many nodes are how; with `sees`, of those for which it holds. Others have their turn in between."""
+    now, found, since = head.clock(), Counter[Status](), time.perf_counter()
+    for record in list(head.store):
+        if sees is None or sees(record):
+            found[status_of(record, now, head.guard.why(record))[0]] += 1
+        if time.perf_counter() - since > SLICE_S:
+            await asyncio.sleep(0)
+            since = time.perf_counter()
+    return found
 
 
-def head_status(head: Head, sees: Callable[[Record], bool] | None = None, census: Census | None = None) -> dict[str, Any]:
+async def head_status(head: Head, sees: Callable[[Record], bool] | None = None, census: Census | None = None) -> dict[str, Any]:
     """The head's epoch and age, how many nodes are how, the database, and the services. With `sees`, of the nodes for which it
     holds, and without what services say, which may be about any node. All nodes are counted by the census, if there is one."""
-    counts = census.counts() if census is not None and sees is None else count(head, sees)
+    counts = await (census.counts() if census is not None and sees is None else count(head, sees))
     total = counts.total()
     services = [
         {

@@ -84,14 +84,33 @@ def interfaces_view(record: Record, *, brief: bool = False) -> list[dict[str, An
 def node_view(record: Record, now: float, table: Table, waits: Verdict | None = None, *, brief: bool = False,
               patience: Patience | None = None) -> dict[str, Any]:
     """A node as the API shows it; see the OpenAPI document for the fields. `brief` is for viewers."""
-    status, text = status_of(record, now, waits, brief=brief)
+    status = status_of(record, now, waits, brief=brief)
+    return steady_view(record, table, brief=brief) | moving_view(record, now, status, patience)
+
+
+def moving_view(record: Record, now: float, status: tuple[Status, str], patience: Patience | None) -> dict[str, Any]:
+    """What of it goes with the time."""
+    active = record.machine.active
+    return {
+        "status": status[0].value, "status_text": status[1],
+        "boot_time": patience.view(record) if patience is not None else None,
+        "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
+        "active": active and {
+            "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
+            "deadline_s": None if wish_of(record) else round(active.deadline - now, 1),
+        },
+        "since_s": round(max(0.0, now - record.changed_at), 1),
+    }
+
+
+def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[str, Any]:
+    """What of it stays as long as `steady` of the record is equal."""
     containers = [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
     stops = [record.care.freeze and "frozen", record.care.maintenance and "maintenance"]
-    active = record.machine.active
     return {
         "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
         "wanted": record.node.state, "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
-        "status": status.value, "status_text": text, "stopped": [stop for stop in stops if stop], "ours": record.care.ours,
+        "stopped": [stop for stop in stops if stop], "ours": record.care.ours,
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
         "containers": containers if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
@@ -103,11 +122,12 @@ def node_view(record: Record, now: float, table: Table, waits: Verdict | None = 
         "boot_id": record.session.boot_id if record.session else None,
         "boots": {"next": record.boots.wanted or None, "runs": record.boots.runs or None, "agent": record.boots.agent_runs or None,
                   "agent_error": (not brief and record.boots.agent_error) or None},
-        "boot_time": patience.view(record) if patience is not None else None,
-        "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
-        "active": active and {
-            "mutation": active.mutation, "attempt": active.attempt, "seconds": round(now - active.started, 1),
-            "deadline_s": None if wish_of(record) else round(active.deadline - now, 1),
-        },
-        "since_s": round(max(0.0, now - record.changed_at), 1), "revision": record.cfg_revision,
+        "revision": record.cfg_revision,
     }
+
+
+def steady(record: Record) -> tuple[Any, ...]:
+    """What `steady_view` is made of. Whoever adds to that adds here."""
+    machine = record.machine
+    return (machine.state, machine.goal, record.node, record.cfg_revision, record.care, record.wanted, record.running,
+            record.containers, record.cards, record.clock, record.interfaces, record.session, record.boots)

@@ -1,0 +1,1 @@
+"""Lists of many nodes, and queries over them."""

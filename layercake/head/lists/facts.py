@@ -1,0 +1,65 @@
+"""What queries ask of a node (query.Facts), out of its record; and since when nodes are not as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from layercake.base.clock import Clock
+from layercake.head.guard.facts import Verdict
+from layercake.head.lists.query import SEVERAL, TEXTS
+from layercake.head.state.store import Record, Store
+from layercake.head.views.nodes import status_of
+
+
+class Unmet:
+    """Since when the goal of a node is not met. What was so before the head started is so since its start."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._began = clock()
+        self._since: dict[str, float] = {}
+        store.watch(self._watch)
+
+    def _watch(self, node: str) -> None:
+        record = self._store.find(node)
+        if record is None or record.machine.goal.met(record.machine.state):
+            self._since.pop(node, None)
+        else:
+            self._since.setdefault(node, self._clock())
+
+    def seconds(self, record: Record) -> float | None:
+        """For how long a node is not as wanted; None for one that is."""
+        if record.machine.goal.met(record.machine.state):
+            return None
+        return max(0.0, self._clock() - self._since.get(record.node.id, self._began))
+
+
+class RecordFacts:
+    """One node at a time: `record` is set before it is asked. `why` is why the guard holds a node's next step."""
+
+    def __init__(self, record: Record, now: float, unmet: Unmet, why: Callable[[Record], Verdict | None]) -> None:
+        self.record = record
+        self._now, self._unmet, self._why = now, unmet, why
+
+    def text(self, name: str) -> str:
+        """The value of a variable, or of one of TEXTS."""
+        if name not in TEXTS:
+            return self.record.value(name)
+        if name == "status":
+            return status_of(self.record, self._now, self._why(self.record))[0].value
+        node = self.record.node
+        return str(getattr(node, "state" if name == "wanted" else name.removeprefix("trait:")))
+
+    def several(self, name: str) -> Collection[str]:
+        """The values of one of SEVERAL."""
+        return self.record.node.groups if name == SEVERAL[0] else self.record.node.macs
+
+    def seconds(self, name: str) -> float | None:
+        """One of TIMES."""
+        record = self.record
+        if name == "unconverged":
+            return self._unmet.seconds(record)
+        if name == "seen":
+            return None if record.last_seen is None else max(0.0, self._now - record.last_seen)
+        return max(0.0, self._now - record.changed_at)

@@ -1,0 +1,214 @@
+"""Queries: which nodes a text like `image=ERROR and unchanged>5m` means. Pure.
+
+    query  = and { "or" and }          and = not { "and" not }          not = "not" not | "(" query ")" | test
+    test   = NAME ("=" | "!=" | "<" | "<=" | ">" | ">=") VALUE  |  NAME "in" VALUE
+
+A NAME is a variable (power, image), `status`, `wanted`, `name`, `group`, `network`, `ip`, `mac`, `trait:arch`, `trait:firmware`,
+`trait:profile`, or a time: `unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it is not as
+wanted). Times are numbers with s, m, h or d. `in` takes a node range for a name, a subnet for an address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from layercake.base.text import nearest, show
+from layercake.inventory.ranges import names_of
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import number_of
+
+MAX_TEXT = 4096
+MAX_DEPTH = 50
+MAX_TESTS = 200
+MAX_RANGES, SPARE = 4, 1024
+"""How many node ranges there may be, and how many names each may spell out beyond twice the number of nodes: that takes time."""
+_TOKEN = re.compile(r"\s*(?:(?P<sign><=|>=|!=|[=<>()])|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))")
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne}
+TIMES = ("unchanged", "seen", "unconverged")
+TRAITS = ("trait:arch", "trait:firmware", "trait:profile")
+TEXTS = ("status", "wanted", "name", "network", "ip", *TRAITS)
+SEVERAL = ("group", "mac")
+JOINING = ("and", "or", "not", "in")
+
+
+class Facts(Protocol):
+    """What a query may ask of one node."""
+
+    def text(self, name: str) -> str:
+        """The value of a variable, or of one of TEXTS; "" for none."""
+
+    def several(self, name: str) -> Collection[str]:
+        """The values of one of SEVERAL."""
+
+    def seconds(self, name: str) -> float | None:
+        """One of TIMES; None if there is none: it was never heard, or is as wanted."""
+
+
+Test = Callable[[Facts], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A text that was understood. `test` says whether a node is meant."""
+
+    text: str
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    at: int
+    text: str
+    sign: bool
+
+
+def parse(text: str, variables: Mapping[str, Collection[str]], nodes: int = 0) -> Query:
+    """What a text means; `variables` are those of the head's modules with their values, `nodes` is how many there are. Raises
+    InputError that names the place."""
+    if len(text) > MAX_TEXT:
+        raise InputError(f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible")
+    return Query(text, _Parser(text, variables, 2 * nodes + SPARE).whole())
+
+
+class _Parser:
+    """One reading of one text."""
+
+    def __init__(self, text: str, variables: Mapping[str, Collection[str]], most: int) -> None:
+        self._text = text
+        self._most, self._ranges = most, 0
+        self._variables = variables
+        self._names = (*variables, *TEXTS, *SEVERAL, *TIMES)
+        self._tokens = list(self._split())
+        self._at = 0
+        self._tests = 0
+
+    def _split(self) -> Iterator[_Token]:
+        at = 0
+        while self._text[at:].strip():
+            found = _TOKEN.match(self._text, at)
+            if found is None:
+                place = at + len(self._text[at:]) - len(self._text[at:].lstrip())
+                self._wrong(place, f"{show(self._text[place])} may not stand here")
+            kind = "sign" if found["sign"] else "word"
+            yield _Token(found.start(kind), found[kind], found["sign"] is not None)
+            at = found.end()
+
+    def _wrong(self, at: int, why: str, hint: str = "") -> NoReturn:
+        raise InputError(f"cannot use the query: at character {at + 1}, {why}",
+                         hint=hint or "such as: image=ERROR and (group=gpu or unchanged>5m)")
+
+    def _next(self, *texts: str) -> bool:
+        """Whether the next token is one of these; it is passed then."""
+        there = self._at < len(self._tokens) and self._tokens[self._at].text in texts
+        self._at += there
+        return there
+
+    def _take(self, what: str, *, sign: bool) -> _Token:
+        if self._at >= len(self._tokens):
+            self._wrong(len(self._text), f"{what} is missing")
+        token = self._tokens[self._at]
+        if token.sign is not sign:
+            self._wrong(token.at, f"{what} is expected, found {show(token.text)}")
+        self._at += 1
+        return token
+
+    def whole(self) -> Test:
+        """The test of the whole text."""
+        test = self._either(0)
+        if self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            self._wrong(token.at, f"`and` or `or` is expected, found {show(token.text)}")
+        return test
+
+    def _either(self, depth: int) -> Test:
+        tests = [self._both(depth)]
+        while self._next("or"):
+            tests.append(self._both(depth))
+        return tests[0] if len(tests) == 1 else lambda node: any(test(node) for test in tests)
+
+    def _both(self, depth: int) -> Test:
+        tests = [self._one(depth)]
+        while self._next("and"):
+            tests.append(self._one(depth))
+        return tests[0] if len(tests) == 1 else lambda node: all(test(node) for test in tests)
+
+    def _one(self, depth: int) -> Test:
+        if depth > MAX_DEPTH:
+            self._wrong(self._tokens[min(self._at, len(self._tokens) - 1)].at, f"it is nested more than {MAX_DEPTH} deep")
+        if self._next("not"):
+            inner = self._one(depth + 1)
+            return lambda node: not inner(node)
+        if self._next("("):
+            test = self._either(depth + 1)
+            if not self._next(")"):
+                at = self._tokens[self._at].at if self._at < len(self._tokens) else len(self._text)
+                self._wrong(at, "a ) is missing")
+            return test
+        return self._test()
+
+    def _test(self) -> Test:
+        name = self._take("a name", sign=False)
+        self._tests += 1
+        if self._tests > MAX_TESTS:
+            self._wrong(name.at, f"there are more than {MAX_TESTS} tests")
+        if name.text not in self._names:
+            self._wrong(name.at, f"nodes have no {show(name.text)}",
+                        nearest(name.text, self._names) or f"there are {', '.join(self._names)}")
+        if self._next("in"):
+            return self._within(name.text, self._take("a range", sign=False))
+        sign = self._take("one of = != < <= > >= in", sign=True)
+        if sign.text not in _ORDER:
+            self._wrong(sign.at, f"one of = != < <= > >= in is expected, found {show(sign.text)}")
+        return self._compare(name.text, sign, self._take("a value", sign=False))
+
+    def _compare(self, name: str, sign: _Token, value: _Token) -> Test:
+        if name in TIMES:
+            return self._time(name, sign, value)
+        if sign.text not in ("=", "!="):
+            self._wrong(sign.at, f"{name} is no time: {sign.text} says nothing of it", "write = or !=")
+        known, word, equal = self._variables.get(name), value.text, sign.text == "="
+        if known is not None and word not in known:
+            self._wrong(value.at, f"{name} is never {show(word)}", nearest(word, known) or f"it is one of {', '.join(known)}")
+        if name in SEVERAL:
+            return lambda node: (word in node.several(name)) is equal
+        return lambda node: (node.text(name) == word) is equal
+
+    def _time(self, name: str, sign: _Token, value: _Token) -> Test:
+        found, holds = _TIME.fullmatch(value.text), _ORDER[sign.text]
+        if found is None or not value.text.isascii():
+            self._wrong(value.at, f"{show(value.text)} is no time", "write a number with s, m, h or d: 5m")
+        limit = float(found[1]) * _UNITS[found[2]]
+        return lambda node: (took := node.seconds(name)) is not None and holds(took, limit)
+
+    def _within(self, name: str, value: _Token) -> Test:
+        if name == "name":
+            self._ranges += 1
+            if self._ranges > MAX_RANGES:
+                self._wrong(value.at, f"there are more than {MAX_RANGES} node ranges", "write n[0-9,20-29]")
+            try:
+                names = frozenset(names_of(value.text, self._most))
+            except InputError as error:
+                self._wrong(value.at, error.message, error.hint)
+            return lambda node: node.text("name") in names
+        if name != "ip":
+            self._wrong(value.at, f"{name} is in no range", "`in` is for name and ip: name in n[0-9], ip in 10.0.0.0/24")
+        try:
+            subnet = ipaddress.ip_network(value.text)
+        except ValueError as error:
+            self._wrong(value.at, f"{show(value.text)} is no subnet: {error}", "such as 10.0.1.0/24")
+        first, last = int(subnet.network_address), int(subnet.broadcast_address)
+
+        def inside(node: Facts) -> bool:
+            word = node.text("ip")
+            version, number = number_of(word) if word else (0, 0)
+            return version == subnet.version and first <= number <= last
+
+        return inside

@@ -1,0 +1,96 @@
+"""Lists of nodes: what is kept is what would be made anew, and what has changed since is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from layercake.head.lists.listing import Kind, Listing
+from layercake.head.views.nodes import node_view
+from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import InputError
+from tests.support.api import served
+from tests.support.world import World
+
+ALL = Kind((), brief=False)
+
+
+async def told(world: World, listing: Listing, kind: Kind = ALL, since: str = "") -> tuple[list[dict[str, Any]], Any]:
+    """The nodes of an answer, and what was found."""
+    found = await listing.find([world.node(name) for name in world.head.store.names], kind, since, "")
+    text = b"".join([piece async for piece in listing.words(found, kind)])
+    return json.loads(b"[" + text + b"]"), found
+
+
+@pytest.mark.parametrize("brief", [False, True])
+async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
+    listing, head = Listing(world.head), world.head
+    for values in ({}, {"power": "ON"}, {"power": "ON", "boot": "INIT"}, {"power": "HANG"}, {}):
+        head.engine.post(world.node("n0"), Discovered(values, "test"))
+        for _ in range(2):
+            nodes, _found = await told(world, listing, Kind((), brief=brief))
+            assert nodes == [json.loads(json.dumps(node_view(
+                record, head.clock(), head.table, head.guard.why(record), brief=brief, patience=head.patience)))
+                for record in map(world.node, head.store.names)]
+
+
+async def test_only_the_fields_that_are_asked_for(world: World) -> None:
+    listing = Listing(world.head)
+    nodes, _ = await told(world, listing, Kind(listing.fields("name,state"), brief=False))
+    assert all(node.keys() == {"name", "state"} for node in nodes)
+    nodes, _ = await told(world, listing, Kind(listing.fields("last_seen_s"), brief=False))
+    assert all(node.keys() == {"last_seen_s"} for node in nodes)
+    nodes, _ = await told(world, listing, Kind(listing.fields("bmc,status"), brief=False))
+    assert all(node.keys() == {"bmc", "status"} for node in nodes)
+    with pytest.raises(InputError, match="no such field"):
+        listing.fields("name,colour")
+
+
+async def test_what_has_changed_since(world: World) -> None:
+    listing, head = Listing(world.head), world.head
+    nodes, first = await told(world, listing)
+    assert first.whole and len(nodes) == len(head.store.names)
+    nodes, same = await told(world, listing, since=first.change)
+    assert nodes == [] and not same.whole and same.change == first.change
+    head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))
+    nodes, then = await told(world, listing, since=first.change)
+    assert [node["name"] for node in nodes] == ["n0"] and then.mark != same.mark
+    head.forget(world.node("n0"))
+    nodes, last = await told(world, listing, since=then.change)
+    assert (nodes, last.removed) == ([], ["n0"])
+    nodes, _ = await told(world, listing, since=last.change)
+    assert nodes == []
+
+
+@pytest.mark.parametrize("since", ["0-1", "ff-99999", "-1"])
+async def test_a_number_of_another_head_gets_all(world: World, since: str) -> None:
+    nodes, found = await told(world, Listing(world.head), since=since)
+    assert found.whole and len(nodes) == len(world.head.store.names)
+
+
+async def test_what_is_no_number(world: World) -> None:
+    with pytest.raises(InputError, match="it is no change"):
+        await told(world, Listing(world.head), since="yesterday")
+
+
+async def test_pages_and_marks_by_rest(world: World) -> None:
+    async with served(world.head, local=True) as client:
+        whole = await (await client.get("/v1/nodes")).json()
+        names = [node["name"] for node in whole["nodes"]]
+        assert (whole["next"], whole["whole"], whole["removed"]) == (None, True, [])
+        found, after = [], ""
+        while after is not None:
+            page = await (await client.get("/v1/nodes", params={"limit": "1", "after": after, "fields": "name"})).json()
+            assert all(node.keys() == {"name"} for node in page["nodes"])
+            found += [node["name"] for node in page["nodes"]]
+            after = page["next"]
+        assert found == names
+        answer = await client.get("/v1/nodes")
+        again = await client.get("/v1/nodes", headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status, await again.read()) == (304, b"")
+        world.head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))
+        assert (await client.get("/v1/nodes", headers={"If-None-Match": answer.headers["ETag"]})).status == 200
+        assert (await client.get("/v1/nodes", params={"fields": "colour"})).status == 400
+        assert (await client.get("/v1/nodes", params={"limit": "many"})).status == 400
