@@ -182,7 +182,7 @@ class Sync:
 
     def _again(self, data: bytes, address: tuple[str, int], server: int) -> bool:
         """Takes a HELLO that says what the last one said, of a node of which nothing else has changed: 8 us where the long way
-        takes 28. It checks the same, in the same order. Says whether it was one."""
+        takes 28 (one node, in a tight loop). It checks the same, in the same order. Says whether it was one."""
         quiet = self._quiet.get(data[NODE])
         if quiet is None or len(data) != SIZE or data[STARTS] != quiet.starts or data[TELLS] != quiet.tells:
             return False
