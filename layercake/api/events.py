@@ -20,7 +20,12 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 BATCH_S = 0.05
+"""How long events are gathered at most, while one follows another. The first after a rest is sent at once."""
+_FIRST_S = 0.002  # gathered after the first batch; twice as long after each that follows
+_AT_ONCE = 500  # events in one message: what waits to be read by a slow client is bounded
 _BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it is cut off
+STUCK_S = 10.0
+"""A client that does not take one message in so long is cut off."""
 
 
 def routes(ops: Operations) -> tuple[Route, ...]:
@@ -69,7 +74,7 @@ async def follow(request: web.Request, store: Store, show: View) -> web.StreamRe
             arrived.set()
 
     stop = store.listen(listener)
-    sender = asyncio.create_task(_send_batches(socket, pending, arrived, show))
+    sender = asyncio.create_task(_send_batches(request, socket, pending, arrived, show))
     try:
         async for message in socket:
             if message.type is WSMsgType.ERROR:
@@ -82,16 +87,31 @@ async def follow(request: web.Request, store: Store, show: View) -> web.StreamRe
     return socket
 
 
-async def _send_batches(socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event, show: View) -> None:
+async def _send_batches(request: web.Request, socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event,
+                        show: View) -> None:
+    """Sends what is pending: at once after a rest, else gathered for longer and longer, up to BATCH_S."""
+    loop = asyncio.get_running_loop()
+    gather_s = sent = 0.0
     while not socket.closed:
         await arrived.wait()
-        await asyncio.sleep(BATCH_S)
-        arrived.clear()
-        if len(pending) > _BACKLOG:
-            await socket.close(message=b"too far behind")
-            return
-        batch, pending[:] = list(pending), []
+        rested = loop.time() - sent
+        gather_s = 0.0 if rested > BATCH_S else min(BATCH_S, max(_FIRST_S, 2 * gather_s))
+        if gather_s > rested:
+            await asyncio.sleep(gather_s - rested)
+        late = len(pending) > _BACKLOG
+        batch, pending[:_AT_ONCE] = pending[:_AT_ONCE], []
+        if not pending:
+            arrived.clear()
         try:
-            await socket.send_str(msgspec.json.encode({"events": [show(e) for e in batch]}).decode())
+            async with asyncio.timeout(STUCK_S):
+                if late:
+                    await socket.close(message=b"too far behind")
+                    return
+                await socket.send_str(msgspec.json.encode({"events": [show(e) for e in batch]}).decode())
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            return
         except ConnectionError:
             return
+        sent = loop.time()

@@ -113,6 +113,28 @@ def decode(data: bytes, key: bytes) -> Datagram:
     return Datagram(Kind(kind), node, session, epoch, sequence, cfg, dsc, layout, *numbers)
 
 
+# A datagram's parts, for who takes it without reading it: what it starts with, what makes it fresh, what it tells.
+NODE, STARTS, FRESH, TELLS = slice(4, 20), slice(0, 36), slice(36, 44), slice(44, 96)
+_TELLS = struct.Struct(">QQ4s16s16s")
+_ANSWERS = MAGIC + bytes((VERSION, Kind.DESIRED))
+
+
+def genuine(data: bytes, key: bytes) -> bool:
+    """Whether the tag of a datagram of SIZE bytes is right, compared in constant time. The key is one that `encode` takes."""
+    return hmac.compare_digest(hashlib.blake2b(data[:-TAG_SIZE], key=key, digest_size=TAG_SIZE).digest(), data[-TAG_SIZE:])
+
+
+def tells(cfg_revision: int, dsc_revision: int, layout: bytes, mask: int, state: int) -> bytes:
+    """The bytes TELLS of a datagram with these fields."""
+    return _TELLS.pack(cfg_revision, dsc_revision, layout, mask.to_bytes(16, "big"), state.to_bytes(16, "big"))
+
+
+def answer(hello: bytes, sequence: int, says: bytes, key: bytes) -> bytes:
+    """The DESIRED of this number that answers a genuine HELLO, and has these bytes TELLS. The same as by `encode`."""
+    data = _ANSWERS + hello[4:36] + sequence.to_bytes(8, "big") + says
+    return data + hashlib.blake2b(data, key=key, digest_size=TAG_SIZE).digest()
+
+
 class ReplayGuard:
     """Takes each sequence number of one session and direction at most once, in rising order.
 

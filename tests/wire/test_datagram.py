@@ -10,7 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.kraken.errors import WireError
-from layercake.kraken.wire import SIZE, Datagram, Kind, ReplayGuard, decode, encode, peek
+from layercake.kraken.wire import (
+    FRESH,
+    NODE,
+    SIZE,
+    TELLS,
+    Datagram,
+    Kind,
+    ReplayGuard,
+    answer,
+    decode,
+    encode,
+    genuine,
+    peek,
+    tells,
+)
 
 KEY = bytes(range(32))
 SAMPLE = Datagram(Kind.HELLO, b"n" * 16, 7, 8, 9, 10, 11, b"abcd", (1 << 128) - 1, 0x1234)
@@ -108,3 +122,13 @@ def test_replay_guard_takes_only_rising_numbers(numbers: list[int]) -> None:
         assert guard.accept(number) is (number > best)
         assert not guard.accept(number)
         best = max(best, number)
+
+
+@given(datagrams, st.binary(min_size=16, max_size=64))
+def test_what_is_taken_unread_is_what_encode_and_decode_say(datagram: Datagram, key: bytes) -> None:
+    data, d = encode(datagram, key), datagram
+    assert genuine(data, key) and not genuine(data[:-1] + bytes((data[-1] ^ 1,)), key)
+    assert (data[NODE], int.from_bytes(data[FRESH], "big")) == (d.node, d.sequence)
+    assert data[TELLS] == tells(d.cfg_revision, d.dsc_revision, d.layout, d.mask, d.state)
+    desired = dataclasses.replace(d, kind=Kind.DESIRED)
+    assert answer(data, d.sequence, data[TELLS], key) == encode(desired, key)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import itertools
 import logging
+import math
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -24,9 +25,26 @@ from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Session, Store
-from layercake.kraken.converge import Discovered, Released
+from layercake.kraken.converge import Discovered, NodeState, Released
 from layercake.kraken.errors import WireError
-from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode, node_text, peek
+from layercake.kraken.planner import Planner
+from layercake.kraken.wire import (
+    FRESH,
+    NODE,
+    SIZE,
+    STARTS,
+    TELLS,
+    Datagram,
+    Kind,
+    ReplayGuard,
+    answer,
+    decode,
+    encode,
+    genuine,
+    node_text,
+    peek,
+    tells,
+)
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
@@ -50,6 +68,32 @@ class _Asked:
     since: float
     answer: Callable[[bool], None]
     heard: int = 0
+
+
+@dataclass(slots=True)
+class _Quiet:
+    """A HELLO that changed nothing, and all that this depended on: one with the same bytes changes nothing either, for as long as
+    the rest is the same. `starts` and `tells` are its bytes but for number and tag, `says` is what DESIRED tells in answer."""
+
+    record: Record
+    session: Session
+    planner: Planner
+    machine: NodeState
+    wanted: object
+    running: object
+    revisions: tuple[int, int, int]  # cfg, dsc, acked
+    starts: bytes
+    tells: bytes
+    says: bytes
+    guard: ReplayGuard
+    busy: str | None  # None: it is not in sync yet
+    server: int
+
+    def holds(self, record: Record | None) -> bool:
+        """Whether everything is as it was."""
+        return (self.record is record and record.machine is self.machine and record.session is self.session
+                and record.planner is self.planner and record.wanted is self.wanted and record.running is self.running
+                and (record.cfg_revision, record.dsc_revision, record.acked) == self.revisions)
 
 
 class Sync:
@@ -76,6 +120,9 @@ class Sync:
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
         self._asked: dict[str, _Asked] = {}
         self._ended: dict[str, Session] = {}  # node id -> its session before
+        self._quiet: dict[bytes, _Quiet] = {}  # by the node's 16 bytes
+        self._due: dict[int, list[str]] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
+        self._watched: set[str] = set()  # the nodes that stand there
         self.counters: Counter[str] = Counter()
 
     def open(self) -> None:
@@ -111,6 +158,8 @@ class Sync:
     def receive(self, data: bytes, address: tuple[str, int], server: int = 0) -> None:
         """Handles one datagram, which came to that one of the head's addresses. Raises WireError if it is malformed, forged,
         replayed or of an unknown session."""
+        if self._again(data, address, server):
+            return
         node, number = peek(data)
         record = self._store.find(node_text(node))
         if record is not None and (record.session is None or record.session.number != number):
@@ -122,15 +171,55 @@ class Sync:
             raise WireError("cannot take a datagram: only HELLO comes from a node")
         if server != self._heard_by.get(number, 0):
             self._heard_by[number] = server
+            self._quiet.pop(node, None)
         if datagram.epoch != self._store.epoch:
             self.counters["challenged"] += 1
             self._send(record, Kind.CHALLENGE, address, datagram.sequence)
             return
         if not self._guards.setdefault(number, ReplayGuard()).accept(datagram.sequence):
             raise WireError("cannot take a datagram: its sequence number was used before")
-        self._hello(record, datagram, address)
+        self._remember(record, data, server, self._hello(record, datagram, address))
 
-    def _hello(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> None:
+    def _again(self, data: bytes, address: tuple[str, int], server: int) -> bool:
+        """Takes a HELLO that says what the last one said, of a node of which nothing else has changed: 8 us where the long way
+        takes 28 (one node, in a tight loop). It checks the same, in the same order. Says whether it was one."""
+        quiet = self._quiet.get(data[NODE])
+        if quiet is None or len(data) != SIZE or data[STARTS] != quiet.starts or data[TELLS] != quiet.tells:
+            return False
+        record = quiet.record
+        key = record.node.id
+        if quiet.server != server or key in self._asked or not quiet.holds(self._store.find(key)):
+            return False
+        if not genuine(data, quiet.session.key):
+            raise WireError("cannot accept datagram: its tag is wrong")
+        if not quiet.guard.accept(int.from_bytes(data[FRESH], "big")):
+            raise WireError("cannot take a datagram: its sequence number was used before")
+        self.counters["hello"] += 1
+        record.last_seen, record.address = self._clock(), address
+        self._suspects.pop(key, None)
+        if quiet.busy is not None:
+            self._on_heard(record, quiet.busy)
+        self._put(record, answer(data, next(self._numbers), quiet.says, quiet.session.key), server, address)
+        return True
+
+    def _remember(self, record: Record, data: bytes, server: int, values: dict[str, str]) -> None:
+        """Keeps what a HELLO said that would change nothing if it was said again."""
+        node, machine, session = data[NODE], record.machine, record.session
+        known = record.values()
+        if session is None or machine.active is not None or machine.held_until or any(known.get(k) != v for k, v in values.items()):
+            self._quiet.pop(node, None)
+            return
+        goal, layout = machine.goal, record.planner.layout
+        layout_said = session.layout or layout
+        busy = layout_said.unpack(int.from_bytes(data[TELLS][-16:], "big"))["busy"] if values["run"] == "SYNC" else None
+        self._quiet[node] = _Quiet(
+            record, session, record.planner, machine, record.wanted, record.running,
+            (record.cfg_revision, record.dsc_revision, record.acked), data[STARTS], data[TELLS],
+            tells(record.cfg_revision, record.dsc_revision, layout.digest, goal.mask, goal.value), self._guards[session.number],
+            busy, server)
+
+    def _hello(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> dict[str, str]:
+        """Takes what a HELLO says, and answers. Returns the values that it tells of variables."""
         layout = (record.session and record.session.layout) or record.planner.layout
         if datagram.layout != layout.digest or not layout.valid(datagram.state):
             self.counters["layout"] += 1
@@ -138,6 +227,7 @@ class Sync:
         self.counters["hello"] += 1
         record.last_seen, record.address = self._clock(), address
         self._suspects.pop(record.node.id, None)
+        self._watch(record.node.id, record.last_seen)
         said = layout.unpack(datagram.state)
         run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
         values = {**self._alive, "run": run} | {
@@ -163,6 +253,7 @@ class Sync:
             if asked.heard >= _SURE:
                 del self._asked[record.node.id]
                 asked.answer(True)
+        return values
 
     def push(self, record: Record) -> None:
         """Tells a node at once that its desired state has changed. A lost datagram is made good by its next HELLO."""
@@ -209,6 +300,7 @@ class Sync:
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
+        self._quiet.pop(uuid.UUID(record.node.id).bytes, None)
         self._asked.pop(record.node.id, None)
         self._suspects.pop(record.node.id, None)
         if record.session is not None:
@@ -229,17 +321,27 @@ class Sync:
             return
         for key in [k for k, asked in self._asked.items() if now - asked.since > timers.probe_s]:
             self._asked.pop(key).answer(False)
-        silent = now - timers.dead_s
-        for record in self._store:
-            if record.last_seen is None or (record.last_seen >= silent and record.node.id not in self._suspects):
-                continue
-            if record.value("run") != "SYNC" and record.node.id not in self._suspects:
-                continue
-            since, why = self._suspects.get(record.node.id, (now, Loss.SILENT))
-            if now - since > timers.probe_s:
-                self._lost(record, why, f"{why.value}, and it did not answer in {timers.probe_s:.0f} s")
-            elif now - record.last_seen > timers.dead_s:
-                self._lost(record, Loss.SILENT, f"{Loss.SILENT.value} for {timers.dead_s:.0f} s")
+        due = [key for second in [s for s in self._due if s <= now] for key in self._due.pop(second)]
+        self._watched.difference_update(due)
+        for key in dict.fromkeys((*self._suspects, *due)):
+            record = self._store.find(key)
+            if record is not None and record.last_seen is not None:
+                self._judge(record, record.last_seen, now)
+
+    def _watch(self, key: str, seen: float) -> None:
+        """Has a node looked at when it was silent for `dead_s`. Nothing is done at each HELLO: who was heard is put back."""
+        if key not in self._watched:
+            self._watched.add(key)
+            self._due.setdefault(math.floor(seen + self._settings.sync.dead_s), []).append(key)
+
+    def _judge(self, record: Record, seen: float, now: float) -> None:
+        """Whether a node is lost that was last heard at `seen`."""
+        timers, suspect = self._settings.sync, self._suspects.get(record.node.id)
+        if suspect is not None and now - suspect[0] > timers.probe_s:
+            self._lost(record, suspect[1], f"{suspect[1].value}, and it did not answer in {timers.probe_s:.0f} s")
+        elif now - seen > timers.dead_s and (suspect is not None or record.value("run") == "SYNC"):
+            self._lost(record, Loss.SILENT, f"{Loss.SILENT.value} for {timers.dead_s:.0f} s")
+        self._watch(record.node.id, seen if now - seen <= timers.dead_s else now)
 
     def _lost(self, record: Record, loss: Loss, why: str) -> None:
         self._suspects.pop(record.node.id, None)
@@ -252,17 +354,20 @@ class Sync:
     ) -> None:
         if record.session is None:
             return
-        sock = self._servers[self._heard_by.get(record.session.number, 0)].socket
-        if sock is None:
-            return
         goal, layout = record.machine.goal, record.planner.layout
         datagram = Datagram(
             kind=kind, node=uuid.UUID(record.node.id).bytes, session=record.session.number, epoch=self._store.epoch,
             sequence=next(self._numbers) if sequence is None else sequence, cfg_revision=record.cfg_revision,
             dsc_revision=0 if probe else record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
         )
+        self._put(record, encode(datagram, record.session.key), self._heard_by.get(record.session.number, 0), address)
+
+    def _put(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
+        sock = self._servers[server].socket
+        if sock is None:
+            return
         try:
-            sock.sendto(encode(datagram, record.session.key), address)
+            sock.sendto(data, address)
         except OSError as error:  # the node's next HELLO brings the next chance
             self.counters["unsent"] += 1
             log.debug("cannot send to %s: %s", record.name, error)

@@ -26,6 +26,7 @@ from layercake.head.guard.witness import Findings, Witnesses
 from layercake.head.inventory import wishes
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
+from layercake.head.state.noted import Noted
 from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Permitted
 from layercake.kraken.errors import Refused
@@ -61,6 +62,7 @@ class Guard:
         self._store, self._engine, self._settings = store, engine, settings
         self._witnesses, self._hands, self._clock = witnesses, hands, clock
         self._slots = Slots(settings)
+        self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
         self._waiting: dict[str, _Asked] = {}
         self._silent: dict[str, float] = {}
         self._firmware: set[str] = set()
@@ -274,7 +276,7 @@ class Guard:
                 self._store.event(None, events.OUTAGE_OVER, text, data={"domain": domain, "nodes": left})
 
     def _end_maintenance(self, now: float) -> None:
-        for record in self._store:
+        for record in self._stopped.look():
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
                 record.care = ended(record.care, "its time", now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from layercake.head.agents.sync import Sync
 from layercake.head.state.engine import Engine
+from layercake.head.state.noted import Noted
 from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.mutation import Mutation
@@ -19,6 +20,7 @@ class Attended:
 
     def __init__(self, store: Store, engine: Engine, sync: Sync) -> None:
         self._store, self._engine, self._sync = store, engine, sync
+        self._asked = Noted(store, _switched_off)  # the nodes that a person is asked to switch off
 
     def asks(self, record: Record) -> None:
         """A node's firmware asks for something to boot, and no boot of it is wanted yet."""
@@ -42,11 +44,8 @@ class Attended:
 
     def look(self) -> None:
         """Takes those for off that a person was asked to switch off and that are not heard any more; called once a second."""
-        for record in self._store:
-            if not record.planner.attended:
-                continue
-            step = _under_way(record)
-            if step is not None and step.person and step.cuts_power and not self._sync.speaks(record):
+        for record in self._asked.look():
+            if _switched_off(record) and not self._sync.speaks(record):
                 self._engine.post(record, Discovered({"power": "OFF"}, "it has no BMC, and nothing is heard of it"))
 
 
@@ -56,6 +55,11 @@ def _tried(record: Record) -> list[Mutation]:
     names = {*machine.attempts, machine.active.mutation if machine.active is not None and machine.active.mine else "",
              machine.quarantine.mutation if machine.quarantine is not None else ""}
     return [record.planner.mutation(name) for name in names if name in record.planner]
+
+
+def _switched_off(record: Record) -> bool:
+    step = _under_way(record) if record.planner.attended else None
+    return step is not None and bool(step.person) and step.cuts_power
 
 
 def _under_way(record: Record) -> Mutation | None:

@@ -1,0 +1,49 @@
+"""A client that follows the events and reads a few bytes is cut off, and harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import select
+import socket
+
+import pytest
+
+from layercake.api import events as routes
+from layercake.head import events
+from tests.support.api import served
+from tests.support.world import World
+
+EVENTS = 8000
+
+
+async def test_a_client_that_reads_next_to_nothing_is_cut_off_and_others_get_all(
+    world: World, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes, "STUCK_S", 0.5)
+    async with served(world.head, local=True) as client, client.ws_connect("/v1/events/ws") as good:
+        slow = socket.socket(socket.AF_UNIX)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, client.connector.path)
+        await loop.sock_sendall(slow, b"GET /v1/events/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        assert (await loop.sock_recv(slow, 12)).startswith(b"HTTP/1.1 101")
+        got = 0
+        for number in range(EVENTS):
+            world.head.store.event(None, events.NODE_EVENT, f"{number} " + "x" * 1900)
+            if number % 500 == 499:
+                while got <= number:
+                    got += len(json.loads((await good.receive(timeout=60)).data)["events"])
+        poll, read = select.poll(), 0
+        poll.register(slow, 0)
+        async with asyncio.timeout(60):
+            while not poll.poll(0):  # until the head has hung up
+                await asyncio.sleep(0.01)
+        with contextlib.suppress(ConnectionError):
+            while data := await asyncio.wait_for(loop.sock_recv(slow, 1 << 20), 60):
+                read += len(data)
+        slow.close()
+        assert got == EVENTS
+        assert read < EVENTS * 1900
