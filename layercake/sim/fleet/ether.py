@@ -60,8 +60,9 @@ class Ether:
             self._clockwork.later(late, lambda: self._out(machine, data))
 
     def _out(self, machine: Machine, data: bytes) -> None:
-        source = _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4))
-        said = [(socket.IPPROTO_IP, _IP_PKTINFO, source)] if self._own else []
+        said = []
+        if self._own:
+            said = [(socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4)))]
         with contextlib.suppress(BlockingIOError):  # as good as lost
             self._socket.sendmsg((data,), said, 0, self._head)
 

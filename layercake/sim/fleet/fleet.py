@@ -78,6 +78,7 @@ class Fleet:
             self._relay.open()
         self.links.start()
         self._running = asyncio.create_task(self.clockwork.run())
+        self._running.add_done_callback(lambda task: None if task.cancelled() else task.result())  # a bug is told of at once
 
     async def stop(self) -> None:
         """Ends it: nobody answers any more."""
