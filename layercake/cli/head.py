@@ -132,6 +132,10 @@ def status(app: App) -> Answer:
         guard = answer["guard"]
         if guard["frozen"]:
             out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
+        boots = guard.get("boots") or {"waiting": 0}
+        if boots["waiting"]:
+            left = f"; all are up in about {seconds(boots['left_s'])}" if boots["left_s"] is not None else ""
+            out.line(f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}")
         for outage in guard["outages"]:
             out.line(f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} "
                      "nodes are silent; nothing is done to them")

@@ -1,7 +1,7 @@
 """A roll of ten thousand simulated agents: batches of a tenth, and how the head answers people meanwhile.
 
 Head, agents and this driver are a process each, in a network namespace of their own. The agents are simulated (layercake.sim);
-datagrams, pulls and events are the real protocol, and the head is a whole one (layercake.sim.bulk). `roll_s` is from the request to the
+datagrams, pulls and events are the real protocol, and the head is a whole one (sim/bulk.py). `roll_s` is from the request to the
 end of the last gate, with a gate of no time; `api_p99_ms` is over requests for the status, the roll, a node, and its history,
 one each 20 ms from the request on. Prints one JSON object last.
 """
