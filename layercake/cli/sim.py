@@ -56,9 +56,9 @@ def sim() -> None:
 @click.option("--dir", "directory", required=True, type=click.Path(path_type=Path),
               help="The simulation's own directory, which is not there yet; it is gone at the end.")
 @click.option("--nodes", type=click.IntRange(1, _MANY), default=100, show_default=True, help="How many nodes are made up.")
-@click.option("--inventory", type=click.Path(dir_okay=False, exists=True, path_type=Path),
+@click.option("--inventory", type=click.Path(dir_okay=False, path_type=Path),
               help="The nodes of this inventory instead, with simulated BMCs.")
-@click.option("--config", type=click.Path(dir_okay=False, exists=True, path_type=Path),
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path),
               help="The settings of a site (its config.yaml), as far as they lead to nothing real.")
 @click.option("--address", default="", metavar="ADDRESS/PREFIX", help="The head's address in the nodes' network.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the head: `guard.site_boots=500`.")

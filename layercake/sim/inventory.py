@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from layercake.sim.fleet.machine import Plate
 from powerman.inventory import SIM, Bmc, key_of
 
 MOST = 100_000
+_TEXT = "tag:yaml.org,2002:str"
 RACK = 40
 HEAD = "10.0.0.1/8"
 """The head's address with a made-up inventory, and the length of its network's prefix."""
@@ -58,9 +60,12 @@ def _replace(node: yaml.Node) -> None:
     if isinstance(node, yaml.SequenceNode):
         for value in node.value:
             _replace(value)
+    if isinstance(node, yaml.ScalarNode) and ":" in node.value:
+        node.tag = _TEXT  # a MAC address is none of YAML's numbers of base 60
     if not isinstance(node, yaml.MappingNode):
         return
     for key, value in node.value:
+        _replace(key)
         if key.value == "bmc" and isinstance(value, yaml.MappingNode):
             value.value = [pair for pair in value.value if pair[0].value in _KEPT]
             for field, content in tuple(value.value):
@@ -78,7 +83,7 @@ def _plain(bmc: yaml.MappingNode, address: yaml.ScalarNode) -> None:
     url = urlsplit(str(address.value).removesuffix("+"))
     address.value = (url.hostname or "") + ("+" if counted else "")
     if url.port is not None:
-        pair = (yaml.ScalarNode("tag:yaml.org,2002:str", "port"), yaml.ScalarNode("tag:yaml.org,2002:int", str(url.port)))
+        pair = (yaml.ScalarNode(_TEXT, "port"), yaml.ScalarNode("tag:yaml.org,2002:int", str(url.port)))
         bmc.value = [*(p for p in bmc.value if p[0].value != "port"), pair]
 
 
@@ -116,9 +121,10 @@ class Cast:
         raise InputError("cannot find a network that all nodes are in", hint="say the site's settings: --config FILE")
 
 
-def cast(text: str, name: str = "inventory") -> Cast:
-    """Reads an inventory of simulated nodes. Raises InputError for one with mistakes, and for one that cannot be simulated."""
-    inventory = load(text, name, parts=modules.standard().parts)
+def cast(text: str, name: str = "inventory", heads: Sequence[str] = ()) -> Cast:
+    """Reads an inventory of simulated nodes; `heads` are the head's addresses with their prefixes, if they are known. Raises
+    InputError for one with mistakes, and for one that cannot be simulated."""
+    inventory = load(text, name, parts=modules.standard().parts, heads=heads)
     if not 1 <= len(inventory.nodes) <= MOST:
         raise InputError(f"cannot simulate {len(inventory.nodes)} nodes: 1 to {MOST} can be")
     six = [node.name for node in inventory.nodes.values() if ":" in node.ip]
@@ -127,13 +133,17 @@ def cast(text: str, name: str = "inventory") -> Cast:
     return Cast(text, inventory, tuple(_plate(node) for node in inventory.nodes.values()))
 
 
-def of_file(path: Path) -> Cast:
-    """A site's own inventory, with simulated BMCs. Raises InputError."""
+def of_file(path: Path, heads: Sequence[str] = ()) -> Cast:
+    """A site's own inventory, with simulated BMCs; see `cast`. Raises InputError."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
-    return cast(replaced(text, str(path)), str(path))
+    text = replaced(text, str(path))
+    if not heads and re.search(r"^networks:", text, re.MULTILINE):
+        raise InputError(f"cannot simulate {path}: it declares networks, and nothing says which one the head is in",
+                         hint="say --config FILE, the site's settings, or --address ADDRESS/PREFIX")
+    return cast(text, str(path), heads)
 
 
 def _plate(node: Node) -> Plate:

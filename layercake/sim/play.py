@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import ipaddress
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -118,8 +118,15 @@ def made(options: Options) -> Play:
     if len(str(directory / site.SOCKET)) > 100:
         raise InputError(f"cannot simulate in {directory}: its path is too long for a socket", hint="name one below /tmp")
     site.claim(directory)
-    cast = inventory.of_file(Path(options.inventory)) if options.inventory else inventory.cast(inventory.made_up(options.nodes))
-    config = yaml.safe_load(Path(options.config).read_text()) if options.config else None
+    config = _config(Path(options.config)) if options.config else None
+    heads = [options.address] if options.address else [f"{config.get('address')}/{config.get('prefix', 24)}"] if config else []
+    for head in heads:
+        try:
+            ipaddress.IPv4Interface(head)
+        except ValueError:
+            raise InputError(f"cannot use {head} as the head's address", hint="such as 10.0.0.1/8") from None
+    cast = (inventory.of_file(Path(options.inventory), heads) if options.inventory else
+            inventory.cast(inventory.made_up(options.nodes), heads=heads))
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
     settings = site.settings_of(directory, cast, config=config, changes=options.changes, address=address, dhcp=options.dhcp)
     site.prepare(directory, settings, cast)
@@ -128,7 +135,20 @@ def made(options: Options) -> Play:
     where = Head(address=settings.address, tls=settings.api_port, sync=settings.sync.port, http=boot.http_port,
                  authority=directory / "pki" / "ca.pem", bmcs=directory / BMCS, dhcp=boot.dhcp_port if options.dhcp else 0)
     fleet = Fleet(cast.plates, where, faults, Tempo(options.firmware_s, options.kernel_s))
-    return Play(options, directory, cast, site.HeadProcess(directory), fleet, settings, faults)
+    play = Play(options, directory, cast, site.HeadProcess(directory), fleet, settings, faults)
+    for dark in options.dark:
+        play.chosen(dark.nodes)
+    return play
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"cannot use {path}: it holds no settings")
+    return found
 
 
 async def run(options: Options, stop: asyncio.Event, then: Callable[[Play], Awaitable[None]]) -> None:
@@ -136,7 +156,11 @@ async def run(options: Options, stop: asyncio.Event, then: Callable[[Play], Awai
     it is to be kept. Raises LayercakeError and OSError."""
     namespace.set_up()
     open_files()
-    play = made(options)
+    try:
+        play = made(options)
+    except LayercakeError:
+        site.remove(Path(options.directory).absolute())
+        raise
     try:
         await play.fleet.start()
         play.head.start()
@@ -194,6 +218,6 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(parsed(sys.argv[1])))
     except LayercakeError as error:
-        problems = [str(p) for p in error.problems] if isinstance(error, InventoryErrors) else []
-        sys.stderr.write(json.dumps({"error": error.message, "hint": error.hint, "problems": problems}) + "\n")
+        problems = [f"  {problem}" for problem in error.problems] if isinstance(error, InventoryErrors) else []
+        sys.stderr.write("\n".join([error.message, *problems, *([f"hint: {error.hint}"] if error.hint else [])]) + "\n")
         sys.exit(2 if isinstance(error, InputError) else 1)

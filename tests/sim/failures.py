@@ -31,7 +31,7 @@ def bad_network(place: Path, nodes: int, seconds: float, **options: Any) -> dict
 
 def third_dark(place: Path, nodes: int, dark_s: float, **options: Any) -> dict[str, Any]:
     """A third of the nodes and their BMCs dark, and back: what the head did to machines, and how long it was not quiet after."""
-    at = options.pop("at", 20.0 + nodes / 60)
+    at = options.pop("at", 60.0 + nodes / 35)
     with playing(place, nodes=nodes, dark=[{"nodes": "33%", "at": at, "lasts": dark_s}], **options) as sim:
         up_s = all_up(sim, nodes, at)
         newest = sim.newest()
