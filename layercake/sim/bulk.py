@@ -39,6 +39,7 @@ from layercake.sim.fleet.machine import Plate
 
 ADDRESS = "10.97.0.1"
 KEYS = "agents.json"
+CONNECTIONS = 256
 SILENT_SHARE = 0.3
 _FIRST = ipaddress.IPv4Address("10.98.0.1")
 
@@ -94,7 +95,8 @@ async def play(directory: Path) -> None:
     data = json.loads((directory / KEYS).read_text())
     layout = Layout.from_wire(data["layout"])
     where = Where(address=ADDRESS, tls=data["tls"], sync=data["sync"], http=0, authority=directory / "pki" / "ca.pem")
-    fleet = Fleet([Plate(a["name"], a["node"], "", "") for a in data["agents"]], where, Faults(), Tempo(), own=False)
+    fleet = Fleet([Plate(a["name"], a["node"], "", "") for a in data["agents"]], where, Faults(), Tempo(), own=False,
+                  connections=CONNECTIONS)
     some = [a["name"] for a in data["agents"]][:round(len(data["agents"]) * SILENT_SHARE)]
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

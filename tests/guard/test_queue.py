@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from layercake.head.guard.facts import Care
-from layercake.head.guard.queue import Lane, Queue, Rank
+from layercake.head.guard.queue import Lane, Queue, Rank, Turn
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.inventory import wishes
@@ -21,12 +23,14 @@ def admitted(queue: Queue, room: int, full: tuple[Lane, ...] = ()) -> list[str]:
     """Who gets a slot, with room for so many; lanes that are full get none."""
     given: list[str] = []
 
-    def may(node: str, lane: Lane) -> bool:
-        if len(given) >= room or lane in full:
-            return False
+    def may(node: str, lane: Lane) -> Turn:
+        if len(given) >= room:
+            return Turn.ALL_FULL
+        if lane in full:
+            return Turn.LANE_FULL
         given.append(node)
         queue.leave(node)
-        return True
+        return Turn.GIVEN
 
     queue.admit(may)
     return given
@@ -47,12 +51,35 @@ def test_a_full_domain_holds_up_no_other_and_a_pass_looks_at_the_first_of_each_l
         queue.put(f"r{number:04d}", OTHER, Rank(0, 2.0, f"r{number:04d}"), None)
     assert admitted(queue, 3, full=(LANE,)) == ["r0000", "r0001", "r0002"]
 
-    def none(node: str, lane: Lane) -> bool:
+    def none(node: str, lane: Lane) -> Turn:
         looked.append(node)
-        return False
+        return Turn.LANE_FULL
 
     queue.admit(none)
     assert looked == ["l0000", "r0003"]
+    looked.clear()
+    queue.admit(lambda node, lane: [none(node, lane), Turn.ALL_FULL][1])
+    assert looked == ["l0000"] and admitted(queue, 1) == ["l0000"]
+
+
+def test_a_queue_is_like_a_sorted_list_whatever_comes_and_goes() -> None:
+    draw, queue, model = random.Random(3), Queue(), dict[str, tuple[Rank, Lane]]()
+    lanes = [Lane(bool(n % 2), f"net{n % 3}", (f"rack{n}",)) for n in range(7)]
+    for step in range(4000):
+        name = f"n{draw.randrange(60)}"
+        if draw.random() < 0.6:
+            model[name] = Rank(draw.randrange(-2, 3), float(draw.randrange(5)), name), draw.choice(lanes)
+            queue.put(name, model[name][1], model[name][0], None)
+        elif draw.random() < 0.5:
+            queue.leave(name)
+            model.pop(name, None)
+        elif step % 5 == 0:
+            full = tuple(draw.sample(lanes, 3))
+            wanted = [n for _, n in sorted((rank, n) for n, (rank, lane) in model.items() if lane not in full)][:4]
+            assert admitted(queue, 4, full) == wanted
+            for gone in wanted:
+                del model[gone]
+        assert len(queue) == len(model)
 
 
 def test_who_is_put_again_keeps_its_place_and_another_rank_moves_it() -> None:

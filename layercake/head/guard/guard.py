@@ -19,7 +19,7 @@ from layercake.head import events
 from layercake.head.guard import outage
 from layercake.head.guard.facts import Stop, Verdict, Why, ended
 from layercake.head.guard.outage import SITE, Outage
-from layercake.head.guard.queue import Lane, Queue, Rank
+from layercake.head.guard.queue import Lane, Queue, Rank, Turn
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.guard.verdict import Case, judge, when
@@ -249,25 +249,27 @@ class Guard:
 
     def _admit(self) -> None:
         """Gives out the slots that are free, in turn. Nobody's turn comes while the site is frozen."""
-        if self._admitting or not self._queue or self.freeze is not None:
+        if self._admitting or not self._queue or self._slots.none_left or self.freeze is not None:
             return
         self._admitting = True
         try:
-            self._queue.admit(self._may)
+            self._queue.admit(self._turn)
         finally:
             self._admitting = False
 
-    def _may(self, key: str, lane: Lane) -> bool:
-        """A node's turn: whether others of its lane may have theirs, too."""
+    def _turn(self, key: str, lane: Lane) -> Turn:
+        """A node's turn: it begins if it may."""
         record, asked = self._store.find(key), self._waiting.get(key)
         if record is None or asked is None or record.machine.asked != asked.mutation:
             self._queue.leave(key)
             self._waiting.pop(key, None)
-            return True
-        if self._slots.none_left or self._slots.full(lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network):
-            return False
+            return Turn.GIVEN
+        if self._slots.none_left:
+            return Turn.ALL_FULL
+        if self._slots.full(lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network):
+            return Turn.LANE_FULL
         self._answer(record)
-        return key not in self._queue
+        return Turn.LANE_FULL if key in self._queue else Turn.GIVEN
 
     def _case(self, record: Record, mutation: str, now: float) -> Case:
         key = record.node.id

@@ -21,7 +21,7 @@ from layercake.sim.fleet.clockwork import Clockwork
 from layercake.sim.fleet.dhcp import Relay
 from layercake.sim.fleet.ether import Ether
 from layercake.sim.fleet.faults import Bmc, Faults, draws
-from layercake.sim.fleet.links import Links
+from layercake.sim.fleet.links import CONNECTIONS, Links
 from layercake.sim.fleet.machine import Machine, Phase, Plate
 
 _AGAIN_S = 2.0
@@ -55,12 +55,12 @@ class Fleet:
     """All of it. `own`: nodes have addresses of their own in this network namespace, and send from them."""
 
     def __init__(self, plates: Iterable[Plate], head: Head, faults: Faults, tempo: Tempo, *, own: bool = True,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 connections: int = CONNECTIONS, clock: Callable[[], float] = time.monotonic) -> None:
         self.machines = {p.name: Machine(p, uuid.UUID(p.id).bytes, faults.destiny(p.name)) for p in plates}
         self.faults, self._head, self._tempo, self._own = faults, head, tempo, own
         self.clockwork = Clockwork(clock)
         self._ether = Ether({m.node: m for m in self.machines.values()}, faults, self.clockwork, self.cut, own=own)
-        self.links = Links(head.authority, (head.address, head.tls), self.cut, own=own)
+        self.links = Links(head.authority, (head.address, head.tls), self.cut, connections=connections, own=own)
         self.bmcs = BmcServer({m.plate.bmc: m for m in self.machines.values() if m.plate.bmc}, self.clockwork, self._start)
         self._relay = Relay((head.address, head.dhcp), faults, self.cut) if head.dhcp else None
         self._running: asyncio.Task[None] | None = None
