@@ -16,8 +16,10 @@ from layercake.moduleapi.module import NodePart, Unique
 
 TIMEOUT_S, LONGEST_S = 8.0, 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
+SIM = "sim"
+"""The driver of BMCs that are made up by `layercake sim` (powerman.sim); no person needs to know of it."""
 CIPHER_SUITES = (3, 17)
-_OF_DRIVER = {"system": "redfish", "verify_tls": "redfish", "cipher_suite": "ipmi"}
+_OF_DRIVER = {"system": ("redfish", SIM), "verify_tls": ("redfish",), "cipher_suite": ("ipmi",)}
 BOOTS = ("network", "media", "uri")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
@@ -26,7 +28,7 @@ _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
 def driver(value: object) -> str:
     """What the BMC speaks."""
     word = text(value)
-    if word not in DEFAULT_PORTS:
+    if word not in DEFAULT_PORTS and word != SIM:
         raise Mistake(f"expected {' or '.join(DEFAULT_PORTS)}, found {show(word)}", nearest(word, DEFAULT_PORTS))
     return word
 
@@ -146,7 +148,8 @@ class Bmc(NodePart, frozen=True, kw_only=True):
 
     KEY: ClassVar[str] = "bmc"
 
-    driver: Annotated[Literal["ipmi", "redfish"], Check(driver, missing="ipmi or redfish"), Meta(description="What it speaks.")]
+    driver: Annotated[Literal["ipmi", "redfish", "sim"], Check(driver, missing="ipmi or redfish"), Meta(
+        description="What it speaks. `sim` is for the nodes of `layercake sim`.")]
     address: Annotated[
         str, Check(address, address_after, own=True, missing="each node has a BMC address of its own; bmc: null for none"),
         Meta(description="ipmi: a host name or IP address. redfish: the same, or a URL with the port, https://10.98.1.11:8000.")]
@@ -171,9 +174,9 @@ class Bmc(NodePart, frozen=True, kw_only=True):
 def complete(given: dict[str, Any]) -> dict[str, Any]:
     """Brings the address into its driver's form, and finds the port. Raises Mistake when they do not fit each other, and for a key
     that the driver has no use for."""
-    for key, kind in _OF_DRIVER.items():
-        if given.get(key) is not None and given["driver"] != kind:
-            raise Mistake(f"bmc.{key} is for driver {kind}, and the driver is {given['driver']}: it would have no effect",
+    for key, kinds in _OF_DRIVER.items():
+        if given.get(key) is not None and given["driver"] not in kinds:
+            raise Mistake(f"bmc.{key} is for driver {kinds[0]}, and the driver is {given['driver']}: it would have no effect",
                           "remove it, or put it into a group of those nodes that it is for", key)
     if given.get("boot", BOOTS[0]) != BOOTS[0] and given["driver"] != "redfish":
         raise Mistake(f"bmc.boot: {given['boot']} is for driver redfish, and the driver is {given['driver']}",
@@ -187,7 +190,7 @@ def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
         if "://" in where:
             raise Mistake(f"{show(where)} is a URL, and the driver is {kind}", "write the host alone, or driver: redfish",
                           "address")
-        return where, given or DEFAULT_PORTS[kind]
+        return where, given or DEFAULT_PORTS.get(kind, DEFAULT_PORTS["ipmi"])
     url = where if "://" in where else f"https://[{where}]" if ":" in where else f"https://{where}"
     in_url = url_port(url)
     if in_url is not None and given is not None and in_url != given:
@@ -225,6 +228,11 @@ def warnings(bmc: Bmc) -> tuple[str, ...]:
     if bmc.address.startswith("http://"):
         return ("the BMC's password goes over http:// where anybody can read it",)
     return () if bmc.verify_tls else ("verify_tls: false sends the BMC's password to whoever answers",)
+
+
+def key_of(address: str, port: int, system: str | None) -> str:
+    """What a simulation knows a made-up BMC by."""
+    return f"{address}:{port}{system or ''}"
 
 
 def view(bmc: Bmc | None) -> dict[str, Any]:

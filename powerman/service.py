@@ -18,6 +18,7 @@ from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
 from powerman.driver import SLOW_HINT, PowerDriver, PowerState
+from powerman.inventory import SIM
 from powerman.ipmi import IpmiDriver
 from powerman.look import Looked, look_at_all
 from powerman.medium import FILE, Lender
@@ -26,6 +27,7 @@ from powerman.mutations import ASKED, MUTATIONS, Attempt, power_discover, slowne
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import RedfishDriver, Web
 from powerman.settings import BmcSpec, PowerSettings, limit_s
+from powerman.sim import SOCKET, SimDriver, SimLine
 
 log = logging.getLogger("powerman")
 
@@ -43,12 +45,15 @@ class Shared:
 
     web: Web
     pool: PyghmiPool
+    sim: SimLine
 
 
 def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
     """The driver that a BMC's record names."""
     if spec.driver == "redfish":
         return RedfishDriver(spec, shared.web)
+    if spec.driver == SIM:
+        return SimDriver(spec, shared.sim)
     return IpmiDriver(spec, shared.pool)
 
 
@@ -88,7 +93,7 @@ class PowerService(Service):
         self._settings = settings
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
-        self._shared = Shared(Web(), PyghmiPool())
+        self._shared = Shared(Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET))
         self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
         if self._polls:
             self._spawn(self._poll_for_ever(), "the poller")
@@ -102,6 +107,7 @@ class PowerService(Service):
             await self.node_removed(name)
         await self.lender.close()
         await self._shared.web.close()
+        await self._shared.sim.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes a new or changed record; a BMC whose facts are the same keeps what is known of it."""

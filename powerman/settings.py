@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER
-from powerman.inventory import BOOTS, DEFAULT_PORTS, TIMEOUT_S, Bmc
+from powerman.inventory import BOOTS, DEFAULT_PORTS, SIM, TIMEOUT_S, Bmc, key_of
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +81,8 @@ class BmcSpec:
     @property
     def where(self) -> str:
         """The BMC's address for people."""
+        if self.driver == SIM:
+            return key_of(self.address, self.port, self.system)
         return self.address if self.driver == "redfish" else f"{self.address}:{self.port}"
 
     @classmethod
@@ -90,14 +92,16 @@ class BmcSpec:
         if not isinstance(bmc, Mapping):
             raise InputError(f"cannot manage the power of {name}: it has no bmc", hint="give it a bmc in the inventory")
         driver = bmc.get("driver")
-        if driver not in DEFAULT_PORTS:
+        if driver not in DEFAULT_PORTS and driver != SIM:
             raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(DEFAULT_PORTS)}")
         address, password = bmc.get("address"), bmc.get("password")
         if not isinstance(address, str) or not address:
             raise InputError(f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host or URL")
+        if driver == SIM:
+            password = ""
         if not isinstance(password, str):
             raise InputError(f"cannot manage the power of {name}: bmc.password is missing")
-        port = int(_number({"bmc.port": bmc.get("port") or DEFAULT_PORTS[driver]}, "bmc.port", 0, low=1))
+        port = int(_number({"bmc.port": bmc.get("port") or DEFAULT_PORTS.get(driver, 1)}, "bmc.port", 0, low=1))
         suite = bmc.get("cipher_suite")
         if suite not in (None, 3, 17):
             raise InputError(f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or 17")

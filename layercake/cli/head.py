@@ -49,7 +49,7 @@ def init(app: App, data_dir: Path, settings: Sequence[str], profile: str, boot: 
 
     ask = None if yes or app.out.json or not sys.stdin.isatty() else _ask
     lines: list[str] = []
-    initialise(data_dir, **said, dns=None if dns is None else dns.split(","), options=dict(map(_setting, settings)), ask=ask,
+    initialise(data_dir, **said, dns=None if dns is None else dns.split(","), options=dict(map(setting, settings)), ask=ask,
                profile=profile, boot=boot, cache=cache, echo=lines.append if app.out.json else app.out.line)
     return Answer({"data_dir": str(data_dir), "messages": lines})
 
@@ -60,7 +60,7 @@ def _ask(question: str, answers: Sequence[str], usual: str) -> str:
     return str(click.prompt(question, type=kind, default=usual or None, show_choices=False, err=True))
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, Any]:
     """KEY=VALUE. Raises InputError."""
     import yaml
 
@@ -132,6 +132,10 @@ def status(app: App) -> Answer:
         guard = answer["guard"]
         if guard["frozen"]:
             out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
+        boots = guard.get("boots") or {"waiting": 0}
+        if boots["waiting"]:
+            left = f"; all are up in about {seconds(boots['left_s'])}" if boots["left_s"] is not None else ""
+            out.line(f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}")
         for outage in guard["outages"]:
             out.line(f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} "
                      "nodes are silent; nothing is done to them")

@@ -236,5 +236,6 @@ def document(settings: Settings) -> dict[str, Any]:
     """What is written of the settings."""
     plain = msgspec.to_builtins(Settings(interface=settings.interface, address=settings.address))
     own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections" and (k not in _NEWER or v != plain[k])}
+    own["guard"] = _plain(settings.guard)
     sections = {m.section: _plain(settings.of(m)) for m in modules.built_in() if m.section}
     return {**own, **{name: msgspec.to_builtins(section) for name, section in sections.items()}}

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
 
-MAX_NODES = 65536
+MAX_NODES = 1 << 17
 MAX_TEXT = 64 * 1024
 SYNTAX = "write a name (n0), a range (n[0-3,7]), a list (n0,n4), a group (@ipmi) or @all"
 _SPARE = 1024

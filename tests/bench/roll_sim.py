@@ -1,7 +1,7 @@
 """A roll of ten thousand simulated agents: batches of a tenth, and how the head answers people meanwhile.
 
-Head, agents and this driver are a process each, in a network namespace of their own. The agents are simulated (_simagents.py);
-datagrams, pulls and events are the real protocol, and the head is a whole one (_simhead.py). `roll_s` is from the request to the
+Head, agents and this driver are a process each, in a network namespace of their own. The agents are simulated (layercake.sim);
+datagrams, pulls and events are the real protocol, and the head is a whole one (sim/bulk.py). `roll_s` is from the request to the
 end of the last gate, with a gate of no time; `api_p99_ms` is over requests for the status, the roll, a node, and its history,
 one each 20 ms from the request on. Prints one JSON object last.
 """
@@ -115,18 +115,19 @@ def site(nodes: int) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess
     directory = Path(tempfile.mkdtemp(prefix="layercake-sim-"))
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        processes.append(subprocess.Popen([sys.executable, "-m", module, str(directory), *arguments], stdin=subprocess.DEVNULL))
+    def start(part: str, *arguments: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "layercake.sim.bulk", part, str(directory), *arguments]
+        processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
         return processes[-1]
 
     try:
-        head = start("tests.bench._simhead", str(nodes))
-        end = time.monotonic() + 180
+        head = start("head", str(nodes))
+        end = time.monotonic() + 180 + nodes / 200
         while not (directory / "agents.json").exists():
             if head.poll() is not None or time.monotonic() > end:
                 raise SystemExit("the head does not come up")
             time.sleep(0.1)
-        yield directory / "api.sock", head, start("tests.bench._simagents")
+        yield directory / "api.sock", head, start("fleet")
     except (OSError, http.client.HTTPException) as error:
         raise SystemExit(f"the head does not answer: {error!r}") from error
     finally:

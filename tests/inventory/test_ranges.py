@@ -68,7 +68,7 @@ def test_bad_syntax_is_an_input_error(text: str) -> None:
         names_of(text)
 
 
-@pytest.mark.parametrize("text", ["n[0-99999999]", "n[0-999]x[0-999]", "n[0-65535],m[0-65535]", "n[" + "0-9999," * 8 + "1]"])
+@pytest.mark.parametrize("text", ["n[0-99999999]", "n[0-999]x[0-999]", "n[0-99999],m[0-99999]", "n[" + "0-9999," * 14 + "1]"])
 def test_a_huge_range_is_refused_before_it_takes_memory(text: str) -> None:
     with pytest.raises(InputError, match=f"more than {MAX_NODES}"):
         expand(text, KNOWN, GROUPS)

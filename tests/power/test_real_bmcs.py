@@ -23,6 +23,7 @@ from powerman.redfish import Web
 from powerman.rmcp_session import probe
 from powerman.service import PowerService, Shared, make_driver
 from powerman.settings import BmcSpec, PowerSettings
+from powerman.sim import SimLine
 from tests.support.in_netns import in_netns
 from tests.support.site import site
 
@@ -49,7 +50,7 @@ def spec(rack: Rack, slot: int, **changes: Any) -> BmcSpec:
 @contextlib.asynccontextmanager
 async def driver_of(a_spec: BmcSpec) -> AsyncIterator[PowerDriver]:
     """The driver that the service would make."""
-    shared = Shared(Web(), PyghmiPool())
+    shared = Shared(Web(), PyghmiPool(), SimLine(Path("/nowhere")))
     driver = make_driver(a_spec, shared)
     try:
         yield driver

@@ -66,6 +66,16 @@ class OutageShown(msgspec.Struct):
     nodes: list[str]
 
 
+class BootsShown(msgspec.Struct):
+    """Boots: how many are under way, how many wait for their turn, how long one takes, and until all are up; in seconds, null
+    as long as nobody knows."""
+
+    booting: int
+    waiting: int
+    usual_s: float | None
+    left_s: float | None
+
+
 class GuardShown(msgspec.Struct):
     """The freeze of the site, outages, and how many nodes wait or are silent."""
 
@@ -73,6 +83,7 @@ class GuardShown(msgspec.Struct):
     outages: list[OutageShown]
     waiting: int
     silent: int
+    boots: BootsShown
 
 
 class HeadStatus(msgspec.Struct):

@@ -41,7 +41,8 @@ class Care(msgspec.Struct, frozen=True):
 
     `ours`: the head has started it, it has joined, or a person said so; what runs on another is not ours to end. `up`: it has been
     in sync since it was last meant to go down, so that starting it again is a remedy. `busy`: its last word was that it must not be
-    interrupted. `released`: a person said that it shall be started, until it is up.
+    interrupted. `released`: a person said that it shall be started, until it is up. `wished`: since when it waits for its turn to
+    be started, in seconds since the epoch, 0.0 if it does not; it keeps its turn over a restart of the head.
     """
 
     ours: bool = False
@@ -52,6 +53,7 @@ class Care(msgspec.Struct, frozen=True):
     maintenance: Stop | None = None
     past: tuple[Stop, ...] = ()
     order: Order | None = None
+    wished: float = 0.0
 
 
 def ended(care: Care, by: str, now: float) -> Care:

@@ -1,8 +1,8 @@
 """The guard: the engine asks it before each step that does something to a machine, and it says when the step may begin.
 
 This is the wiring: it keeps what is known of the nodes, asks witnesses, and tells. What a step goes by is in verdict.py, what an
-outage is in outage.py, how much happens at once in slots.py. What has to wait is looked at again every second, and the reason is
-shown by `node explain`.
+outage is in outage.py, how much happens at once in slots.py, who is next in queue.py. What has to wait is looked at again every
+second, but who waits for others' boots only when it is its turn; the reason is shown by `node explain`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from layercake.head import events
 from layercake.head.guard import outage
 from layercake.head.guard.facts import Stop, Verdict, Why, ended
 from layercake.head.guard.outage import SITE, Outage
+from layercake.head.guard.queue import Lane, Queue, Rank, Turn
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.guard.verdict import Case, judge, when
 from layercake.head.guard.witness import Findings, Witnesses
+from layercake.head.hosting.patience import usual
 from layercake.head.inventory import wishes
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
@@ -61,9 +63,10 @@ class Guard:
                  clock: Clock) -> None:
         self._store, self._engine, self._settings = store, engine, settings
         self._witnesses, self._hands, self._clock = witnesses, hands, clock
-        self._slots = Slots(settings)
+        self._slots, self._queue, self._admitting = Slots(settings), Queue(), False
         self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
         self._waiting: dict[str, _Asked] = {}
+        self._watched: set[str] = set()  # of those that wait, the ones that do not for others' boots
         self._silent: dict[str, float] = {}
         self._firmware: set[str] = set()
         self._findings: dict[str, Findings] = {}
@@ -81,6 +84,9 @@ class Guard:
             self.freeze = msgspec.json.decode(data, type=Stop)
         self._expected = {r.node.id for r in self._store if r.care.up}
         self._expected_until = until
+        for record in self._store:
+            if record.care.wished and self._starts(record):
+                self._line_up(record)
 
     async def stop(self) -> None:
         """Asks nobody any more."""
@@ -96,18 +102,22 @@ class Guard:
         key, care = record.node.id, record.care
         said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
         up = care.order is None and record.node.state == "up"
-        if (care.ours, care.up, care.busy, care.released) != (True, up, said, False):
-            record.care = replace(care, ours=True, up=up, busy=said, released=False)
+        if (care.ours, care.up, care.busy, care.released, care.wished) != (True, up, said, False, 0.0):
+            record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
             self._store.mark(record)
         self._expected.discard(key)
         if key in self._silent or key in self._slots:
-            self._returned(key)
+            self._returned(key, up=True)
 
-    def _returned(self, key: str) -> None:
+    def _returned(self, key: str, *, up: bool = False) -> None:
         self._silent.pop(key, None)
         self._firmware.discard(key)
         self._findings.pop(key, None)
-        self._slots.free(key)
+        since = self._slots.free(key)
+        if since is not None and up:
+            self._queue.took(self._clock() - since)
+        if since is not None:
+            self._admit()
 
     def lost(self, record: Record, *, firmware: bool = False) -> None:
         """A node fell silent; `firmware`: because its firmware asked for a boot program, so nothing runs there any more."""
@@ -119,6 +129,8 @@ class Guard:
         """A node is gone."""
         self._returned(record.node.id)
         self._waiting.pop(record.node.id, None)
+        self._queue.leave(record.node.id)
+        self._watched.discard(record.node.id)
         self._expected.discard(record.node.id)
 
     def changed(self, record: Record) -> None:
@@ -142,6 +154,7 @@ class Guard:
         """A step of a node has failed; its slot is another's. What was ordered of one that is given up has failed too."""
         self._slots.free(record.node.id)
         order = record.care.order
+        self._admit()
         if not for_good:
             return
         self._silent.pop(record.node.id, None)  # it was treated, and counts for no outage
@@ -164,7 +177,14 @@ class Guard:
         key = record.node.id
         asked = self._waiting[key]
         verdict = self._verdict(record, asked.mutation)
+        self._watched.discard(key)
+        if verdict is not None and verdict.why is Why.QUEUE:
+            self._line_up(record)
+        else:
+            self._queue.leave(key)
+            self._watched.add(key)
         if verdict is None:
+            self._watched.discard(key)
             del self._waiting[key]
             self._begin(record, asked.mutation)
         elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
@@ -187,7 +207,7 @@ class Guard:
             self._store.mark(record)
         if self._starts(record):
             if record.node.id not in self._slots and not step.person:  # a person takes long, and no other node's turn
-                self._slots.take(record.node.id, record.node.domains, remedy=care.up)
+                self._slots.take(record.node.id, record.node.domains, remedy=care.up, now=now, network=record.node.network)
             if turned_on and not step.person:
                 self._slots.switched(record.node.domains, now)
             found = self._findings.get(record.node.id)
@@ -213,9 +233,45 @@ class Guard:
             self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
         by_hand = bool(record.planner.mutation(mutation).person)
         if ruling.verdict is None and self._starts(record) and key not in self._slots and not by_hand:
-            full = self._slots.full(record.node.domains, remedy=record.care.up, now=now)
+            full = self._slots.full(record.node.domains, remedy=record.care.up, now=now, network=record.node.network)
+            if not full and self._queue and not self._admitting:
+                full = f"{len(self._queue)} nodes wait for a slot, and it has just joined them"
             return Verdict(Why.QUEUE, full) if full else None
         return ruling.verdict
+
+    # -- who is next
+
+    def _line_up(self, record: Record) -> None:
+        if not record.care.wished:
+            record.care = replace(record.care, wished=self._store.wall())
+            self._store.mark(record)
+        rank = Rank(-wishes(record.node).priority, record.care.wished, record.name)
+        self._queue.put(record.node.id, Lane(record.care.up, record.node.network, record.node.domains), rank,
+                        usual(record.boot_times))
+
+    def _admit(self) -> None:
+        """Gives out the slots that are free, in turn. Nobody's turn comes while the site is frozen."""
+        if self._admitting or not self._queue or self._slots.none_left or self.freeze is not None:
+            return
+        self._admitting = True
+        try:
+            self._queue.admit(self._turn)
+        finally:
+            self._admitting = False
+
+    def _turn(self, key: str, lane: Lane) -> Turn:
+        """A node's turn: it begins if it may."""
+        record, asked = self._store.find(key), self._waiting.get(key)
+        if record is None or asked is None or record.machine.asked != asked.mutation:
+            self._queue.leave(key)
+            self._waiting.pop(key, None)
+            return Turn.GIVEN
+        if self._slots.none_left:
+            return Turn.ALL_FULL
+        if self._slots.full(lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network):
+            return Turn.LANE_FULL
+        self._answer(record)
+        return Turn.LANE_FULL if key in self._queue else Turn.GIVEN
 
     def _case(self, record: Record, mutation: str, now: float) -> Case:
         key = record.node.id
@@ -246,16 +302,18 @@ class Guard:
         if self._silent or self.outages:
             self._look_at_outages()
         self._end_maintenance(self._store.wall())
-        for key in list(self._waiting):
-            record = self._store.find(key)
-            if record is None or record.machine.asked != self._waiting[key].mutation:
-                del self._waiting[key]
+        for key in list(self._watched):
+            record, asked = self._store.find(key), self._waiting.get(key)
+            if record is None or asked is None or record.machine.asked != asked.mutation:
+                self._waiting.pop(key, None)
+                self._watched.discard(key)
                 continue
             self._answer(record)
         for key in list(self._slots):
             record = self._store.find(key)
             if record is None or not self._starts(record) or record.machine.goal.met(record.machine.state):
                 self._slots.free(key)
+        self._admit()
 
     def _look_at_outages(self) -> None:
         silent = {k: since for k, since in self._silent.items() if (r := self._store.find(k)) is not None and r.care.up}
@@ -324,5 +382,11 @@ class Guard:
             "outages": [{"domain": o.domain, "where": o.where, "seconds": round(now - o.since, 1), "silent": len(o.silent),
                          "members": o.members, "nodes": sorted(names[k] for k in o.silent if k in names)[:100]}
                         for o in self.outages.values() if sees is None or not names.keys().isdisjoint(o.silent)],
-            "waiting": len(self._waiting), "silent": len(self._silent),
+            "waiting": len(self._waiting), "silent": len(self._silent), "boots": self._storm(),
         }
+
+    def _storm(self) -> dict[str, Any]:
+        """How many boot, how many wait for a slot, and how long it takes until all are up, as far as that is known."""
+        left, usual_s = self._queue.left_s(self._slots.settings, len(self._slots)), self._queue.usual_s()
+        return {"booting": len(self._slots), "waiting": len(self._queue), "usual_s": None if usual_s is None else round(usual_s, 1),
+                "left_s": None if left is None or not (self._queue or self._slots) else round(left, 1)}

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from layercake.moduleapi.fields import NEWER
+
 _Count = Annotated[int, Meta(ge=1)]
 
 
@@ -24,6 +26,10 @@ class GuardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     boots: Annotated[_Count, Meta(description="Nodes of a domain that boot at once.")] = 32
     site_boots: Annotated[_Count, Meta(description="Nodes of the site that boot at once.")] = 128
     power_ons: Annotated[_Count, Meta(description="Nodes of a domain that are switched on within `inrush_s`.")] = 16
+    site_power_ons: Annotated[int, Meta(
+        ge=1, extra=NEWER, description="Nodes of the site that are switched on within `inrush_s`.")] = 128
+    network_boots: Annotated[int, Meta(
+        ge=1, extra=NEWER, description="Nodes of a network that boot at once: what its links bear.")] = 128
     inrush_s: Annotated[float, Meta(gt=0, description="Seconds for `power_ons`: what a power supply needs to settle.")] = 2.0
     busy: Annotated[Literal["hold", "auto"], Meta(description="Whether a silent node whose last word was BUSY waits for a "
                                                   "person.")] = "hold"

@@ -1,0 +1,127 @@
+"""A head and a fleet for benchmarks, whose nodes and sessions are installed in bulk.
+
+A join costs a TLS handshake and a flush of the database; a hundred thousand of them would take most of an hour and are no part of
+what is measured. So the nodes are put into the store as the inventory would, and each gets a session as a join would give it, whose
+keys go to a file that the fleet reads. From there on nothing is simulated on the head's side.
+
+    python -m layercake.sim.bulk head DIRECTORY NODES
+    python -m layercake.sim.bulk fleet DIRECTORY        SIGUSR1: SILENT_SHARE of the agents fall silent; SIGUSR2: they are back
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import cProfile
+import ipaddress
+import json
+import os
+import pstats
+import signal
+import sys
+from pathlib import Path
+
+from layercake.api.server import Api
+from layercake.base.door import open_files
+from layercake.head import pki
+from layercake.head.head import Head
+from layercake.head.operations import Operations
+from layercake.head.settings import Settings
+from layercake.head.state.store import Session, WantedImage
+from layercake.inventory.schema import node_id
+from layercake.kraken.converge import Discovered
+from layercake.kraken.variables import Layout
+from layercake.sim.fleet.agent import Facts
+from layercake.sim.fleet.faults import Faults
+from layercake.sim.fleet.fleet import Fleet, Tempo
+from layercake.sim.fleet.fleet import Head as Where
+from layercake.sim.fleet.machine import Plate
+
+ADDRESS = "10.97.0.1"
+KEYS = "agents.json"
+CONNECTIONS = 256
+SILENT_SHARE = 0.3
+_FIRST = ipaddress.IPv4Address("10.98.0.1")
+
+
+async def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
+    """The nodes, their sessions, and the file that tells the agents of them."""
+    agents, records = [], []
+    async with head.desire.draft() as draft:
+        for number in range(count):
+            name, mac = f"s{number:05d}", (0x525400000000 + number).to_bytes(6, "big").hex(":")
+            node = head.table.node({"id": node_id(name), "name": name, "macs": [mac], "ip": str(_FIRST + number),
+                                    "images": [image.name]})
+            records.append(head.add(draft, node))
+            head.desire.want(draft, records[-1], (image,))
+    for number, record in enumerate(records):
+        record.session = Session(number + 1, number.to_bytes(32, "big"), "boot-1", head.clock())
+        head.engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed in bulk"))
+        key = base64.b64encode(record.session.key).decode()
+        agents.append({"name": record.name, "node": record.node.id, "session": number + 1, "key": key})
+    layout, timers = head.table.default_planner.layout.to_wire(), head.settings.sync
+    path.write_text(json.dumps({"epoch": head.store.epoch, "layout": layout, "agents": agents, "hello_s": timers.hello_s,
+                                "sync": timers.port, "tls": head.settings.api_port}))
+
+
+async def serve(directory: Path, count: int) -> None:
+    """The head, until SIGTERM."""
+    pki.create(directory / "pki", ADDRESS)
+    (directory / "boot").mkdir()
+    settings = Settings(interface="br0", address=ADDRESS, socket=str(directory / "api.sock"))
+    head = Head(directory, settings)
+    api, operations, stop = Api(head), Operations(head), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await head.start()
+    for name in ("one", "two"):
+        file = directory / f"{name}.squashfs"
+        file.write_bytes(b"hsqs" + name.encode() * 100)
+        await operations.images.add(file, name, {"systemd": False})
+    image = head.images.get("one")
+    partial = directory / f".{KEYS}"
+    await install(head, count, WantedImage(image.name, image.digest, image.size, image.container.to_wire()), partial)
+    await head.database.flush(head.store)
+    await api.start()
+    partial.replace(directory / KEYS)
+    try:
+        await stop.wait()
+    finally:
+        await api.stop()
+        await head.stop()
+
+
+async def play(directory: Path) -> None:
+    """The fleet, until SIGTERM."""
+    data = json.loads((directory / KEYS).read_text())
+    layout = Layout.from_wire(data["layout"])
+    where = Where(address=ADDRESS, tls=data["tls"], sync=data["sync"], http=0, authority=directory / "pki" / "ca.pem")
+    fleet = Fleet([Plate(a["name"], a["node"], "", "") for a in data["agents"]], where, Faults(), Tempo(), own=False,
+                  connections=CONNECTIONS)
+    some = [a["name"] for a in data["agents"]][:round(len(data["agents"]) * SILENT_SHARE)]
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: fleet.darken(some, dark=True))
+    loop.add_signal_handler(signal.SIGUSR2, lambda: fleet.darken(some, dark=False))
+    await fleet.start()
+    for a in data["agents"]:
+        facts = Facts(a["session"], base64.b64decode(a["key"]), data["epoch"], layout, data["hello_s"])
+        fleet.attach(a["name"], facts)
+    await stop.wait()
+    await fleet.stop()
+
+
+def main() -> None:
+    """With PROFILE in the environment, a profile goes to standard error at the end."""
+    os.umask(0o077)
+    open_files()
+    profile = cProfile.Profile() if os.environ.get("PROFILE") else None
+    if profile:
+        profile.enable()
+    asyncio.run(serve(Path(sys.argv[2]), int(sys.argv[3])) if sys.argv[1] == "head" else play(Path(sys.argv[2])))
+    if profile:
+        profile.disable()
+        pstats.Stats(profile, stream=sys.stderr).sort_stats(os.environ["PROFILE"]).print_stats(60)
+
+
+if __name__ == "__main__":
+    main()

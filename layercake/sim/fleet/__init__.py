@@ -1,0 +1,1 @@
+"""Machines, their BMCs, firmware and agents, in one process."""

@@ -1,0 +1,93 @@
+"""The datagrams of a simulated fleet: one UDP socket, each node with its own address, and what is lost or late."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable, Mapping
+
+from layercake.kraken.errors import WireError
+from layercake.kraken.wire import peek
+from layercake.sim.fleet.clockwork import Clockwork
+from layercake.sim.fleet.faults import Faults
+from layercake.sim.fleet.machine import Machine
+
+_AT_ONCE = 256
+_IP_PKTINFO = 8
+_PKTINFO = struct.Struct("=i4s4s")
+_SO_RCVBUFFORCE = 33
+_ROOM = 16 << 20
+
+
+class Ether:
+    """Sends and takes the fleet's datagrams. `head` is where they go; `cut` says whether nothing gets through to a machine; `own`:
+    each node sends from its own address, which must be one of this network namespace's."""
+
+    def __init__(self, machines: Mapping[bytes, Machine], faults: Faults, clockwork: Clockwork, cut: Callable[[Machine], bool], *,
+                 own: bool = True) -> None:
+        self._machines, self._faults, self._clockwork, self._cut, self._own = machines, faults, clockwork, cut, own
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        with contextlib.suppress(PermissionError):
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
+        self._head = ("", 0)
+        self.lost = 0
+
+    def open(self, head: tuple[str, int]) -> None:
+        """Begins."""
+        self._head = head
+        self._socket.bind(("", 0))
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Ends."""
+        if self._socket.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    def send(self, machine: Machine, data: bytes) -> None:
+        """A machine sends a datagram to the head."""
+        machine.sent += 1
+        if self._cut(machine):
+            return
+        if self._faults.clean:
+            self._out(machine, data)
+            return
+        fate = self._faults.fate(machine.plate.name, "up", machine.sent)
+        self.lost += not fate
+        for late in fate:
+            self._clockwork.later(late, lambda: self._out(machine, data))
+
+    def _out(self, machine: Machine, data: bytes) -> None:
+        said = []
+        if self._own:
+            said = [(socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4)))]
+        with contextlib.suppress(BlockingIOError):  # as good as lost
+            self._socket.sendmsg((data,), said, 0, self._head)
+
+    def _readable(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                data = self._socket.recv(2048)
+            except (BlockingIOError, ConnectionError):
+                return
+            with contextlib.suppress(WireError, KeyError):
+                self._take(self._machines[peek(data)[0]], data)
+
+    def _take(self, machine: Machine, data: bytes) -> None:
+        machine.heard += 1
+        if self._cut(machine):
+            return
+        if self._faults.clean:
+            self._in(machine, data)
+            return
+        fate = self._faults.fate(machine.plate.name, "down", machine.heard)
+        self.lost += not fate
+        for late in fate:
+            self._clockwork.later(late, lambda: self._in(machine, data))
+
+    def _in(self, machine: Machine, data: bytes) -> None:
+        if machine.agent is not None:
+            with contextlib.suppress(WireError):  # of an earlier life, or overtaken
+                machine.agent.heard(data)

@@ -1,0 +1,252 @@
+"""A simulated fleet: machines, their BMCs, firmware and agents, in one process. The head that it talks to knows no difference."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layercake import __version__
+from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
+from layercake.sim.fleet.agent import Agent, Facts
+from layercake.sim.fleet.bmc import BmcServer
+from layercake.sim.fleet.clockwork import Clockwork
+from layercake.sim.fleet.dhcp import Relay
+from layercake.sim.fleet.ether import Ether
+from layercake.sim.fleet.faults import Bmc, Faults, draws
+from layercake.sim.fleet.links import CONNECTIONS, Links
+from layercake.sim.fleet.machine import Machine, Phase, Plate
+
+_AGAIN_S = 2.0
+_CUT_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where the head of a fleet is: its address, the ports of TLS, state sync and boot files, the file of its authority, and the
+    socket at which its powerman looks for BMCs, None for none. `port`: of the DHCP server, 0 to ask none."""
+
+    address: str
+    tls: int
+    sync: int
+    http: int
+    authority: Path
+    bmcs: Path | None = None
+    dhcp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """How long machines take, in seconds: their firmware, and kernel and minOS until the agent asks to join. Each boot of each node
+    takes a fifth more or less."""
+
+    firmware_s: float = 8.0
+    kernel_s: float = 4.0
+
+
+class Fleet:
+    """All of it. `own`: nodes have addresses of their own in this network namespace, and send from them."""
+
+    def __init__(self, plates: Iterable[Plate], head: Head, faults: Faults, tempo: Tempo, *, own: bool = True,
+                 connections: int = CONNECTIONS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.machines = {p.name: Machine(p, uuid.UUID(p.id).bytes, faults.destiny(p.name)) for p in plates}
+        self.faults, self._head, self._tempo, self._own = faults, head, tempo, own
+        self.clockwork = Clockwork(clock)
+        self._ether = Ether({m.node: m for m in self.machines.values()}, faults, self.clockwork, self.cut, own=own)
+        self.links = Links(head.authority, (head.address, head.tls), self.cut, connections=connections, own=own)
+        self.bmcs = BmcServer({m.plate.bmc: m for m in self.machines.values() if m.plate.bmc}, self.clockwork, self._start)
+        self._relay = Relay((head.address, head.dhcp), faults, self.cut) if head.dhcp else None
+        self._running: asyncio.Task[None] | None = None
+        self._random = random.Random(faults.seed)  # noqa: S311 (nothing secret follows from it)
+        self.troubles: Counter[str] = Counter()
+
+    # -- life
+
+    async def start(self) -> None:
+        """Opens the sockets; from here on machines can be switched on. Raises OSError."""
+        self._ether.open((self._head.address, self._head.sync))
+        if self._head.bmcs is not None:
+            await self.bmcs.open(self._head.bmcs)
+        if self._relay is not None:
+            self._relay.open()
+        self.links.start()
+        self._running = asyncio.create_task(self.clockwork.run())
+        self._running.add_done_callback(lambda task: None if task.cancelled() else task.result())  # a bug is told of at once
+
+    async def stop(self) -> None:
+        """Ends it: nobody answers any more."""
+        boots = [m.boot for m in self.machines.values() if m.boot is not None]
+        for task in (*boots, *([self._running] if self._running is not None else ())):
+            task.cancel()
+        await asyncio.gather(*boots, return_exceptions=True)
+        await self.links.close()
+        await self.bmcs.close()
+        if self._relay is not None:
+            self._relay.close()
+        self._ether.close()
+
+    # -- what goes wrong
+
+    def cut(self, machine: Machine) -> bool:
+        """Whether nothing gets to a machine and nothing from it, besides its BMC."""
+        return machine.dark or self.faults.silent(machine.destiny, self.clockwork.age)
+
+    def darken(self, names: Iterable[str], *, dark: bool) -> int:
+        """Takes machines and their BMCs off all networks, or brings them back; how many. They run on meanwhile."""
+        count = 0
+        for name in names:
+            self.machines[name].dark = dark
+            count += 1
+        return count
+
+    # -- what machines do
+
+    def _start(self, machine: Machine) -> None:
+        machine.start(lambda m: asyncio.get_running_loop().create_task(self._boot(m)))
+
+    def attach(self, name: str, facts: Facts) -> None:
+        """Has a machine run with a session that it already has: the join is no part of what is tried."""
+        machine = self.machines[name]
+        machine.phase = Phase.RUNNING
+        self._run(machine, facts)
+
+    def _run(self, machine: Machine, facts: Facts) -> Agent:
+        agent = machine.agent = Agent(self, machine, machine.node, facts)
+        self.later(self.jitter() * (facts.hello_s if not self._own else 0.1), lambda: self._speak(agent))
+        return agent
+
+    async def _boot(self, machine: Machine) -> None:
+        """One life of a machine, from power-on to its agent's join; it is asked again and again, as firmware does."""
+        plate, life = machine.plate, machine.life
+        firmware, kernel, _, _ = draws(self.faults.seed, plate.name, "boot", life)
+        try:
+            await asyncio.sleep(self._tempo.firmware_s * (0.8 + 0.4 * firmware))
+            words = await self._script(machine)
+            machine.phase = Phase.KERNEL
+            await asyncio.sleep(self._tempo.kernel_s * (0.8 + 0.4 * kernel))
+            claim = {"node": words["node"], "token": words["token"], "mac": words["mac"], "boot": words.get("boot", ""),
+                     "agent": words.get("boot", ""), "version": __version__, "boot_id": str(uuid.uuid4())}
+            facts, document = await self._join(machine, claim)
+        except Refused as error:  # a real one goes on asking once a minute, and its boot fails at the head's time
+            self._trouble(str(error))
+            machine.phase, machine.boot = Phase.HUNG, None
+            return
+        machine.phase, machine.boot = Phase.RUNNING, None
+        self._run(machine, facts).desired(document)
+        after, machine.dies_after = machine.dies_after, None  # once: its later lives are well
+        if after is not None:
+            self.clockwork.later(after, lambda: machine.hang() if machine.life == life else None)
+
+    async def _script(self, machine: Machine) -> Mapping[str, str]:
+        """The words of the kernel's command line in the boot script, which firmware asks for until it gets it."""
+        plate = machine.plate
+        url = f"http://{self._head.address}:{self._head.http}/boot/{plate.mac.replace(':', '-')}"
+        while True:
+            await self._reach(machine)
+            try:
+                if self._relay is not None:
+                    url = await self._relay.boot(machine)
+                status, text = await self.links.script(url, plate.ip)
+                if status == 200:
+                    return words_of(text)
+                self._trouble(f"no boot script: {status}")
+            except (OSError, EOFError, LayercakeError) as error:
+                self._trouble(f"no boot script: {error!r}")
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _join(self, machine: Machine, claim: dict[str, str]) -> tuple[Facts, Mapping[str, Any]]:
+        while True:
+            await self._reach(machine)
+            try:
+                answer = await self.links.join(machine.plate.ip, claim)
+                return Facts.of(answer), answer["desired"]
+            except (OSError, EOFError) as error:
+                self._trouble(f"no join: {error!r}")
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _reach(self, machine: Machine) -> None:
+        while self.cut(machine):  # noqa: ASYNC110 (what flaps is back by the clock, and tells nobody)
+            await asyncio.sleep(_CUT_LOOK_S)
+
+    def _trouble(self, what: str) -> None:
+        self.troubles[what[:120]] += 1
+
+    # -- the world of agents (agent.World)
+
+    def _speak(self, agent: Agent) -> None:
+        """Has an agent say HELLO if that is due, and looks again when it will be."""
+        if agent.owner.agent is not agent:
+            return
+        if agent.due <= self.now():
+            agent.hello()
+        self._look(agent)
+
+    def _look(self, agent: Agent) -> None:
+        due = agent.due
+        if agent.told_at <= self.now() or due < agent.told_at:
+            agent.told_at = due
+            self.clockwork.at(due, functools.partial(self._due, agent, due))
+
+    def _due(self, agent: Agent, when: float) -> None:
+        if agent.told_at == when:
+            agent.told_at = 0.0
+            self._speak(agent)
+
+    def say(self, agent: Agent, data: bytes) -> None:
+        """Sends a datagram."""
+        self._ether.send(agent.owner, data)
+        if agent.told_at:
+            self.clockwork.later(0.0, lambda: self._look(agent))
+
+    def ask(self, agent: Agent, line: str, body: bytes = b"") -> None:
+        """Makes a request."""
+        self.links.ask(agent, line, body)
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Has something done later."""
+        self.clockwork.later(seconds, what)
+
+    def now(self) -> float:
+        """Seconds of the steady clock."""
+        return self.clockwork.clock()
+
+    def jitter(self) -> float:
+        """Any number from [0, 1)."""
+        return self._random.random()
+
+    # -- what is shown
+
+    def view(self) -> dict[str, Any]:
+        """How the fleet is: machines by what they are at, joins and datagrams, and what is wrong on purpose."""
+        phases = Counter(m.phase.name.lower() for m in self.machines.values())
+        return {"machines": dict(phases), "dark": sum(m.dark for m in self.machines.values()), "joins": self.links.joins,
+                "requests": self.links.requests, "datagrams": sum(m.sent for m in self.machines.values()), "lost": self._ether.lost,
+                "power": self.bmcs.commands, "troubles": dict(self.troubles.most_common(5))}
+
+
+def wrong(machines: Iterable[Machine]) -> dict[str, list[str]]:
+    """Which nodes have which fault: for people, and to see that the same seed makes the same ones."""
+    found: dict[str, list[str]] = {"flap": [], "dead": [], "bad-bmc": []}
+    for m in machines:
+        for what, has in (("flap", m.destiny.flaps_from is not None), ("dead", m.destiny.dies_after is not None),
+                          ("bad-bmc", m.destiny.bmc is not Bmc.WELL)):
+            if has:
+                found[what].append(m.plate.name)
+    return found
+
+
+def words_of(script: str) -> Mapping[str, str]:
+    """What a boot script says to minOS: {"token": .., "node": ..}. Raises OperationFailed if it says nothing."""
+    line = next((line for line in script.splitlines() if line.startswith("kernel ")), "")
+    words = dict(word.removeprefix("layercake.").split("=", 1) for word in line.split()
+                 if word.startswith("layercake.") and "=" in word)
+    if not {"node", "token", "mac"} <= words.keys():
+        raise OperationFailed("cannot boot by the script: it names no node and token")
+    return words

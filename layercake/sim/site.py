@@ -1,0 +1,179 @@
+"""A throw-away head for a simulated fleet: a directory of its own, settings, images and boot sets, and its process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from imageapi.store.manifest import Signer
+from layercake.head import pki
+from layercake.head import settings as head_settings
+from layercake.kraken.errors import InputError, OperationFailed
+from layercake.sim.api import Api
+from layercake.sim.inventory import Cast
+from minos.build import sets
+from minos.build.profiles import Profile, of
+
+MARK = "layercake-sim"
+"""The file by which a directory is known to be a simulation's own."""
+SOCKET, LOG = "api.sock", "head.log"
+INTERFACE = "lo"
+_STARTS_S = 120.0
+_STOPS_S = 60.0
+_ALL_FILES = ("vmlinuz", "minos.img")
+_DEFAULT_SETS = 2
+_OWN = ("interface", "socket", "socket_group", "oidc", "slurm", "secrets", "modules", "more_networks", "api_listen")
+"""Settings of a site that a simulation of it does not take over: they lead to what is real."""
+
+
+def claim(directory: Path) -> None:
+    """Makes a directory for a simulation, or empties one that was made for one. Raises InputError for any other: nothing of
+    somebody else's is touched."""
+    try:
+        if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+            raise InputError(f"cannot simulate in {directory}: it is no directory", hint="name one that is not there yet")
+        if directory.is_dir() and any(directory.iterdir()):
+            if not (directory / MARK).is_file():
+                raise InputError(f"cannot simulate in {directory}: it is not empty, and no simulation has made it",
+                                 hint="name a directory that is not there yet")
+            shutil.rmtree(directory)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        (directory / MARK).touch()
+    except OSError as error:
+        raise InputError(f"cannot simulate in {directory}: {error.strerror}") from None
+
+
+def remove(directory: Path) -> None:
+    """Takes a simulation's directory away, and no other."""
+    if (directory / MARK).is_file():
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None,
+                address: str = "", dhcp: bool = False) -> head_settings.Settings:
+    """The settings of the head, written down. `config` are those of a site, `changes` are by their dotted names, `address` is the
+    head's with its prefix. Raises InputError, InventoryErrors."""
+    found: dict[str, Any] = {key: value for key, value in (config or {}).items() if key not in _OWN}
+    if address or config is None:
+        found["address"], _, prefix = (address or cast.head).partition("/")
+        found["prefix"] = int(prefix) if prefix.isdigit() else prefix
+    power, boot = dict(found.get("power") or {}), dict(found.get("boot") or {})
+    power.setdefault("poll_s", max(30.0, len(cast.plates) / 100))
+    power["media_port"] = 0
+    boot |= {"dhcp": "serve" if dhcp else "off", "ipxe_dir": str(directory / "ipxe"), "ra_prefix": None, "ntp_port": 0}
+    found |= {"interface": INTERFACE, "socket": str(directory / SOCKET), "power": power, "boot": boot,
+              "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"}}
+    for name, value in (changes or {}).items():
+        *path, last = name.split(".")
+        place = found
+        for word in path:
+            place = place.setdefault(word, {})
+            if not isinstance(place, dict):
+                raise InputError(f"cannot set {name}: {word} is no section of the settings")
+        place[last] = value
+    (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(found))
+    return head_settings.load(directory)
+
+
+def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> None:
+    """What a head needs to boot nodes: keys, boot sets, boot programs. All of it is of a few bytes: simulated nodes run nothing."""
+    pki.create(directory / "pki", *settings.addresses)
+    for name in ("secrets", "ipxe", "boot", "files"):
+        (directory / name).mkdir(mode=0o700, exist_ok=True)
+    for name in ("undionly.kpxe", "snponly.efi"):
+        (directory / "ipxe" / name).write_bytes(b"simulated")
+    signer = Signer(directory / "images" / "signing.key")
+    for number in reversed(range(_DEFAULT_SETS)):
+        _boot_set(directory, signer, None, f"set {number}", age_s=60.0 * number)
+    for profile, arch in cast.profiles:
+        if profile:
+            made = of(profile, None)
+            _boot_set(directory, signer, Profile(made.name, made.kernel, architecture=arch), f"profile {profile}", age_s=3600.0)
+    for image in {*cast.images, "one", "two"}:
+        (directory / "files" / f"{image}.squashfs").write_bytes(b"hsqs" + image.encode() * 100)
+
+
+def _boot_set(directory: Path, signer: Signer, profile: Profile | None, text: str, *, age_s: float) -> None:
+    boot, new = directory / "boot", directory / "boot" / ".new"
+    new.mkdir()
+    for name in _ALL_FILES:
+        (new / name).write_bytes(f"simulated {name} of {text}\n".encode())
+    about = {"kernel_release": "simulated", "profile": (profile or of("server", None)).to_json()}
+    (new / "minos.json").write_text(json.dumps(about))
+    sets.sign(new, sets.name_of(new), signer.sign)
+    made = sets.take(boot, new)
+    when = time.time() - age_s
+    os.utime(made.directory / _ALL_FILES[1], (when, when))
+
+
+class HeadProcess:
+    """The head's process, in the network namespace of who starts it. `api` is how it is spoken to."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.api = Api(directory / SOCKET)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the head itself; 0 before it was started."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Starts it. It ends with the thread that does this."""
+        argv = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "layercake.cli.main", "serve",
+                "--data-dir", str(self._directory)]
+        with (self._directory / LOG).open("ab") as log:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def wait(self) -> None:
+        """Returns when it serves. Raises OperationFailed."""
+        end = time.monotonic() + _STARTS_S
+        while not self._serves():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > end:
+                raise OperationFailed(f"cannot simulate: the head does not come up:\n{self.log()}")
+            time.sleep(0.1)
+
+    def _serves(self) -> bool:
+        with contextlib.suppress(OSError, OperationFailed):
+            status = self.api.ask("GET", "/v1/status")
+            return all(s["state"] == "running" for s in status["services"])
+        return False
+
+    def log(self) -> str:
+        """The end of what it wrote."""
+        with contextlib.suppress(OSError):
+            return (self._directory / LOG).read_text()[-3000:]
+        return ""
+
+    def stop(self) -> None:
+        """Ends it, and what it has started."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOPS_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    def fill(self, cast: Cast, extra: Sequence[str] = ("one", "two")) -> None:
+        """Gives it images of these names and applies the inventory. Raises OperationFailed."""
+        for image in sorted({*cast.images, *extra}):
+            self.api.ask("POST", "/v1/images", {"path": str(self._directory / "files" / f"{image}.squashfs"), "name": image,
+                                                "systemd": False})
+        self.api.ask("POST", "/v1/inventory/apply", {"yaml": cast.text, "file": "sim.yaml", "allow_remove": False})
