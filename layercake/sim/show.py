@@ -59,5 +59,6 @@ def line(status: Mapping[str, Any], fleet: Mapping[str, Any], costs: Mapping[str
     parts += [f"{count} {what}" for what, count in (("silent", guard["silent"]), ("wait", guard["waiting"]),
                                                     ("dark", fleet["dark"])) if count]
     parts += [f"OUTAGE of {outage['where']} ({outage['silent']})" for outage in guard["outages"]]
+    parts.append(f"{fleet['power']} power commands")
     parts.append(f"head {costs['head']:.2f} + {costs['services']:.2f} cores, {costs['rss_mb']:.0f} MB")
     return " | ".join(parts)

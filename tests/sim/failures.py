@@ -21,11 +21,11 @@ def bad_network(place: Path, nodes: int, seconds: float, **options: Any) -> dict
     """1 % loss, 15 +- 5 ms, reordering, duplicates: how many nodes that live were held for dead."""
     with playing(place, nodes=nodes, faults=BAD_NETWORK, **options) as sim:
         up_s = all_up(sim, nodes, _up_limit(nodes))
-        newest = sim.newest()
+        newest, commands = sim.newest(), sim.commands()
         time.sleep(seconds)
         status = sim.get("/v1/status")
         return {"nodes": nodes, "seconds": seconds, "up_s": round(up_s, 1), "false_deaths": sim.count(SILENT, newest),
-                "power_actions": len(sim.harm(newest)), "converged": status["nodes"]["converged"],
+                "power_actions": len(sim.harm(newest)) + sim.commands() - commands, "converged": status["nodes"]["converged"],
                 "silent": status["guard"]["silent"]}
 
 
@@ -34,13 +34,14 @@ def third_dark(place: Path, nodes: int, dark_s: float, **options: Any) -> dict[s
     at = options.pop("at", 60.0 + nodes / 35)
     with playing(place, nodes=nodes, dark=[{"nodes": "33%", "at": at, "lasts": dark_s}], **options) as sim:
         up_s = all_up(sim, nodes, at)
-        newest = sim.newest()
+        newest, commands = sim.newest(), sim.commands()
         sim.until("dark", lambda: _said(sim, "dark:"), at + 30)
         called_s = sim.until("called an outage", lambda: sim.get("/v1/guard")["outages"], 120)
         silent = sim.until("back", lambda: _said(sim, "back:"), dark_s + 30)
         quiet_s = sim.until("quiet", lambda: sim.nodes()["converged"] == nodes and not sim.get("/v1/guard")["outages"], 180)
         return {"nodes": nodes, "dark": int(_said(sim, "dark:").split()[1]), "up_s": round(up_s, 1), "called_s": round(called_s, 1),
-                "dark_s": round(called_s + silent, 1), "quiet_s": round(quiet_s, 1), "power_actions": len(sim.harm(newest))}
+                "dark_s": round(called_s + silent, 1), "quiet_s": round(quiet_s, 1),
+                "power_actions": len(sim.harm(newest)) + sim.commands() - commands}
 
 
 def flapping(place: Path, nodes: int, seconds: float, **options: Any) -> dict[str, Any]:

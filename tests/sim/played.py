@@ -70,6 +70,13 @@ class Simulation:
         told = self.get(f"/v1/events?since={since}&kind=mutation.started&limit=5000")["events"]
         return [f"{e['node']}: {e['data']['mutation']}" for e in told if e["data"]["mutation"] in HARM]
 
+    def commands(self) -> int:
+        """How many commands the BMCs have been given, as the simulation says next."""
+        seen = len(self.lines)
+        self.until("said", lambda: any("power commands" in line for line in self.lines[seen:]), 60)
+        last = next(line for line in reversed(self.lines) if "power commands" in line)
+        return int(last.partition(" power commands")[0].rpartition(" ")[2])
+
     def end(self, number: int = signal.SIGINT) -> int:
         """Interrupts it; its exit status."""
         self.process.send_signal(number)
