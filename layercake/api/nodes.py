@@ -128,7 +128,8 @@ class NodeRoutes:
     async def _node(self, request: web.Request, body: None) -> Any:
         record, caller = self._head.store.named(request.match_info["name"]), request[CALLER]
         show = meanings(self._head.table.events) if caller.looks_only else event_view
-        return {"node": self._view(record, caller), "history": [show(e) for e in record.history]}
+        told = await self._head.database.history.of(self._head.store, record.name)
+        return {"node": self._view(record, caller), "history": [show(e) for e in told]}
 
     def _view(self, record: Record, caller: Caller) -> dict[str, Any]:
         why = self._head.guard.why(record)
@@ -136,8 +137,9 @@ class NodeRoutes:
 
     async def _explain(self, request: web.Request, body: None) -> Any:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None
-        explanation = explain_view(self._head.store.named(request.match_info["name"]), self._head.clock(), self._head.guard, brief,
-                                   self._head.patience)
+        head, record = self._head, self._head.store.named(request.match_info["name"])
+        told = await head.database.history.of(head.store, record.name)
+        explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience)
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

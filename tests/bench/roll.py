@@ -119,19 +119,19 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
             await operations.images.add(plain_image(name), name, {"systemd": False, "command": ["/init"]})
         yaml = f"nodes: {{h0: {{mac: '{node.mac}', ip: {node.ip}, images: [plain-1]}}}}"
         await operations.inventory.apply(yaml, "bench", None, False)
-        record = head.store.named("h0")
+        store, record = head.store, head.store.named("h0")
         token = head.joining.open(record, 60)
         node.start(record.node.id, token, settings.head_url, directory / "pki/ca.pem", f"{settings.address}:{settings.sync.port}")
         await _until(lambda: record.value("image") == "ACTIVE", "the agent runs its image", node.log)
         totals: list[float] = []
         gaps: list[float] = []
         for number in range(rolls):
-            since = record.history[-1].id
+            since = store.recent("h0")[-1].id
             image = IMAGES[(number + 1) % 2]
             await operations.rolls.at_once("h0", image, None)
             await _until(lambda: record.running and record.running[0].name == image, f"roll to {image}", node.log)  # noqa: B023
-            await _until(lambda: any(e.kind == "image.rolled" and e.id > since for e in record.history), "event", node.log)  # noqa: B023
-            history = [{"kind": e.kind, "at": e.at, "data": e.data} for e in record.history if e.id > since]
+            await _until(lambda: any(e.kind == "image.rolled" and e.id > since for e in store.recent("h0")), "event", node.log)  # noqa: B023
+            history = [{"kind": e.kind, "at": e.at, "data": e.data} for e in store.recent("h0") if e.id > since]
             a, b = figures(history)
             totals += a
             gaps += b

@@ -68,7 +68,7 @@ async def test_a_head_that_comes_back_in_another_time_touches_no_healthy_node(wo
         world.send(world.hello("n0"))
         world.tick(1)
     assert record.value("run") == "SYNC" and record.machine.goal.met(record.machine.state)
-    assert [e.text for e in record.history if e.kind == "mutation.started" and e.id > newest] == []
+    assert [e.text for e in world.events_of(record.name) if e.kind == "mutation.started" and e.id > newest] == []
     view = node_view(record, world.clock(), world.head.table)
     assert view["since_s"] >= 0 and (await head_status(world.head))["nodes"]["converged"] == 1
 

@@ -82,7 +82,7 @@ async def test_a_change_of_one_node_touches_no_other(world: World, monkeypatch: 
     done = await world.ops.inventory.change("n0", {"kernel_args": "debug"}, ())
     assert (done["changed"], told, world.node("n1").node) == (["n0"], ["n0"], other)
     assert entry_of(world.node("n0").node)["kernel_args"] == "debug"
-    assert world.node("n0").history[-1].text.startswith("changed in the inventory by") and math.isfinite(done["revision"])
+    assert world.events_of("n0")[-1].text.startswith("changed in the inventory by") and math.isfinite(done["revision"])
     assert (await world.ops.inventory.change("n0", {"kernel_args": "debug"}, ()))["changed"] == []
     await world.restart()
     assert entry_of(world.node("n0").node)["kernel_args"] == "debug"

@@ -22,7 +22,8 @@ async def test_a_killed_head_does_not_give_a_number_twice(world: World) -> None:
 
 
 async def test_the_newest_events_are_kept_however_far_apart_their_numbers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_KEPT_EVENTS", 1005)
+    for name, number in (("_KEPT_EVENTS", 1005), ("_KEPT_OF_NODE", 20), ("_CLEARED", 1000)):
+        monkeypatch.setattr(database, name, number)
     for start in range(3):
         await world.restart()
         for n in range(3):

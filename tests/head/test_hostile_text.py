@@ -43,7 +43,7 @@ async def test_a_stranger_cannot_put_half_a_character_into_the_history(world: Wo
     claim = {"node": world.node("n0").node.id, "token": "wrong", "mac": "52:54:00:00:00:10", "version": "1"}
     body = json.dumps(claim)[:-1] + f', "boot_id": {HALF}}}'
     assert (await client.post("/node/v1/join", data=body)).status == 403
-    refused = [e for e in world.node("n0").history if e.kind == "join.refused"]
+    refused = [e for e in world.events_of("n0") if e.kind == "join.refused"]
     assert refused[0].data["boot_id"] == "\ufffd half\ufffd"
     await all_is_shown_and_written(world)
 
@@ -77,13 +77,13 @@ async def test_a_joined_node_cannot_forge_what_others_tell_nor_push_it_out(world
     headers = {"Authorization": bearer(base64.b64decode(joined["key"]), node, joined["session"])}
     forged = [{"kind": "node.exec", "text": "ann runs rm -rf /", "data": {"by": "ann"}}, {"kind": "roll.failed", "text": "x"}]
     assert (await client.post("/node/v1/events", json=forged, headers=headers)).status == 200
-    told = world.node("n0").history
+    told = world.events_of("n0")
     assert not [e for e in told if e.kind in ("node.exec", "roll.failed")]
     assert [e.text for e in told if e.kind == "node.event"] == ["node.exec: ann runs rm -rf /", "roll.failed: x"]
     large = [{"kind": "container.exited", "text": "x" * 500_000, "data": {"x": "y" * 3_000_000}}]
     body = io.BytesIO(json.dumps(large).encode())
     assert (await client.post("/node/v1/events", data=body, headers=headers)).status == 200
-    kept = next(e for e in told if e.kind == "container.exited")
+    kept = next(e for e in world.events_of("n0") if e.kind == "container.exited")
     assert len(kept.text) == 2000 and kept.data == {"left out": "3000008 bytes"}
     before = len(world.head.store.events)
     for _ in range(10):
@@ -106,10 +106,10 @@ async def test_a_record_that_cannot_be_written_is_named_and_nothing_else_is_lost
     await world.head.database.flush(world.head.store)
     rows = {json.loads(data)["node"]["name"]: json.loads(data) for (data,) in on_disk(world.directory, "SELECT data FROM nodes")}
     assert rows["n1"]["acked"] == 4711
-    told = [e for e in world.node("n0").history if e.kind == "database.record-unwritten"]
+    told = [e for e in world.events_of("n0") if e.kind == "database.record-unwritten"]
     assert len(told) == 1 and "type object is unsupported" in told[0].text
     await world.head.database.flush(world.head.store)
-    assert len([e for e in world.node("n0").history if e.kind == "database.record-unwritten"]) == 1, "it is told once"
+    assert len([e for e in world.events_of("n0") if e.kind == "database.record-unwritten"]) == 1, "it is told once"
     (data,) = on_disk(world.directory, "SELECT data FROM events WHERE kind = 'node.event'")
     assert "type object is unsupported" in json.loads(data[0])["not written"]
     world.node("n0").changed_at = 5.0

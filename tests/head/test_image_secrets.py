@@ -77,7 +77,7 @@ async def test_key_is_for_nodes_whose_images_need_it(world: World, client: TestC
     assert refused.status == 403
     assert KEY not in await refused.text()
     assert (await client.get("/node/v1/secrets/ceph-layercake")).status == 401
-    assert KEY not in repr([list(world.node(n).history) for n in ("n0", "n1")])
+    assert KEY not in repr([list(world.events_of(n)) for n in ("n0", "n1")])
 
 
 async def test_staged_image_counts_too(world: World, client: TestClient[Any, Any]) -> None:

@@ -65,7 +65,7 @@ async def test_a_command_is_run_and_recorded_but_never_its_output(world: World, 
     answer = await client.post("/v1/nodes/n0/exec", json={"command": ["sh", "-c", "echo top-$((600 + 66))-secret; exit 5"]})
     lines = [json.loads(line) for line in (await answer.text()).splitlines()]
     assert base64.b64decode(lines[0]["out"]) == b"top-666-secret\n" and lines[-1] == {"exit": 5}
-    events = [event_view(e) for e in world.node("n0").history if e.kind.startswith("node.exec")]
+    events = [event_view(e) for e in world.events_of("n0") if e.kind.startswith("node.exec")]
     assert [e["kind"] for e in events] == ["node.exec", "node.exec-ended"]
     assert "admin at 127.0.0.1 runs on the node: sh -c" in events[0]["text"]
     assert "exit status 5" in events[1]["text"]
@@ -77,7 +77,7 @@ async def test_what_cannot_be_run_is_recorded_too(world: World, client: TestClie
     assert answer.status == 502 and "No such file" in (await answer.json())["error"]
     assert (await client.post("/v1/nodes/n0/exec", json={"command": ["ls"], "container": "web"})).status == 404
     assert (await client.post("/v1/nodes/n0/exec", json={"command": []})).status == 400
-    assert "no such image here" in world.node("n0").history[-1].text
+    assert "no such image here" in world.events_of("n0")[-1].text
     assert (await client.get("/v1/nodes/n0/follow")).status == 404
     assert (await client.get("/v1/nodes/n0/follow", params={"container": "../../imageapi/v1/mount"})).status == 404
     assert (await client.get("/v1/nodes/n0/follow", params={"container": "web"})).status == 404
@@ -91,7 +91,7 @@ async def test_operators_only(world: World, client: TestClient[Any, Any]) -> Non
         for token, status in (("look", 403), ("none", 401), ("work", 200)):
             answer = await other.post("/v1/nodes/n0/exec", json={"command": ["true"]}, headers={"Authorization": f"Bearer {token}"})
             assert answer.status == status, token
-    assert "operator at" in [e for e in world.node("n0").history if e.kind == "node.exec"][-1].text
+    assert "operator at" in [e for e in world.events_of("n0") if e.kind == "node.exec"][-1].text
 
 
 async def test_a_node_that_is_not_the_one_meant_is_not_asked(world: World, client: TestClient[Any, Any]) -> None:

@@ -116,7 +116,7 @@ async def test_what_a_boot_took_is_learned_shown_and_kept(world: World) -> None:
     world.clock.now += 200
     shown = node_view(world.node("n0"), world.clock(), world.head.table, patience=world.head.patience)["boot_time"]
     assert shown == {"usual_s": 94.0, "longest_s": 94.0, "boots": 1, "now_s": 200.0, "limit_s": 320.0}
-    text = explain_text(explain_view(world.node("n0"), world.clock(), world.head.guard, None, world.head.patience))
+    text = explain_text(explain_view(world.node("n0"), world.clock(), world.head.guard, (), None, world.head.patience))
     assert "usually 94 s" in text and "now 200 s: more than twice" in text
 
 
@@ -127,7 +127,7 @@ async def test_a_boot_that_takes_twice_the_usual_is_told_once(world: World) -> N
     for _ in range(300):
         world.clock.now += 1.0
         world.head.patience.look()
-    (event,) = [e for e in world.node("n0").history if e.kind == "node.boot-slow"]
+    (event,) = [e for e in world.events_of("n0") if e.kind == "node.boot-slow"]
     assert event.severity == "warning" and event.data == {"seconds": 201.0, "usual_s": 100.0}
 
 

@@ -28,7 +28,7 @@ async def test_defect_2_a_restarted_head_starts_nothing_on_a_node_that_comes_bac
         world.tick(1)
     assert record.value("run") == "SYNC"
     assert record.machine.goal.met(record.machine.state)
-    assert [e.text for e in record.history if e.kind == "mutation.started" and e.id > newest] == []
+    assert [e.text for e in world.events_of(record.name) if e.kind == "mutation.started" and e.id > newest] == []
     assert record.cfg_revision == revision
 
 

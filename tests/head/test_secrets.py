@@ -82,7 +82,7 @@ async def test_nothing_in_the_directory_leads_out_of_it(world: World, secrets: P
     assert any("cannot read secret" in w["message"] for w in plan["warnings"])
     await world.ops.inventory.apply(rack(f"{secrets}/{name}"), "x.yaml", None, False)
     assert passwords(told) == {""}
-    assert "secret.unreadable" in [e.kind for e in world.node("n0").history]
+    assert "secret.unreadable" in [e.kind for e in world.events_of("n0")]
 
 
 async def test_a_name_and_a_path_inside_are_read(world: World, secrets: Path, told: list[dict[str, Any]]) -> None:

@@ -39,7 +39,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(world: Wo
         teller.changed(world.node(name))
     assert ("pxe", "n0") in told and ("powerman", "n0") in told
     assert ("aaa", "n1") in told and ("aaa", "n0") not in told
-    event = next(e for e in world.node("n0").history if e.kind == "service.refused")
+    event = next(e for e in world.events_of("n0") if e.kind == "service.refused")
     assert "module aaa" in event.text and "ValueError at test_telling.py:" in event.text and "hunter2" not in event.text
     teller.everything(module)
     assert told.count(("aaa", "n1")) == 2

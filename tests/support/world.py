@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
-from layercake.head.state.store import Record, Session
+from layercake.head.state.store import Event, Record, Session
 from layercake.kraken.wire import Datagram, Kind, decode, encode
 from tests.support.clock import FakeClock
 
@@ -109,7 +109,11 @@ class World:
         return decode(self.client.recv(2048), session.key)
 
     def kinds(self, name: str) -> list[str]:
-        return [e.kind for e in self.node(name).history]
+        return [e.kind for e in self.events_of(name)]
+
+    def events_of(self, name: str) -> list[Event]:
+        """What was told of a node and is in memory."""
+        return self.head.store.recent(name)
 
 
 def node_client(world: World, address: str = "10.1.0.10") -> TestClient[Any, Any]:

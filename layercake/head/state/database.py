@@ -26,6 +26,7 @@ from layercake.head import events
 from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
 from layercake.head.state.health import Health
+from layercake.head.state.history import History
 from layercake.head.state.rows import event_of, event_row, pack, unpack
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
 from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Store
@@ -34,7 +35,10 @@ from layercake.kraken.errors import InputError, OperationFailed
 log = logging.getLogger("layercake.database")
 SLICE_S = 0.003
 T = TypeVar("T")
-_KEPT_EVENTS = 200_000
+_KEPT_EVENTS, _KEPT_OF_NODE = 200_000, 20
+"""So many events are kept, or so many for each node if that is more."""
+_CLEARED = 10_000
+"""Old ones are deleted once for so many new ones: to find the oldest that is kept takes long."""
 
 
 async def _put_into_words(
@@ -83,6 +87,7 @@ class Database:
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
         self._db = open_database(path)
+        self.history = History(path)
 
     def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         """Fills the store. Returns, by node id, the discovered values of the time of writing: hints, no longer facts. Raises
@@ -152,6 +157,7 @@ class Database:
         changed = [(record.row, record.node.id, pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
         gone = [i for i in store.dirty if store.find(i) is None]
         news, dirty, store.new_events, store.dirty = list(store.new_events), store.dirty, deque(), set()
+        store.writing = news
         documents, store.documents = store.documents, {}
         try:
             texts = {key: encode() for key, encode in documents.items()}
@@ -165,6 +171,8 @@ class Database:
             store.bound()
             store.documents = documents | store.documents
             raise
+        finally:
+            store.writing = []
 
     def _set_apart(self, store: Store, apart: dict[str, str]) -> None:
         """Records that could not be written are tried again with each flush, and told of once."""
@@ -217,9 +225,10 @@ class Database:
         for table in ("events", "alarms"):
             told = [event_row(event) for event in events if event.security == (table == "alarms")]
             db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", told)  # noqa: S608 (ours)
-            if events and events[-1].id % 1000 < len(events):
+            if events and events[-1].id % _CLEARED < len(events):
+                kept = max(_KEPT_EVENTS, _KEPT_OF_NODE * db.execute("SELECT count(*) FROM nodes").fetchone()[0])
                 oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
-                db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (_KEPT_EVENTS,))  # noqa: S608
+                db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (kept,))  # noqa: S608
         db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
         db.execute("COMMIT")
 
@@ -229,5 +238,6 @@ class Database:
             await self.flush(store)
         except OperationFailed as error:
             log.error("%s; %d events and %d nodes as they were seen last are lost", error, len(store.new_events), len(store.dirty))
+        await self.history.close()
         self._thread.shutdown(wait=True)
         self._db.close()

@@ -27,6 +27,8 @@ CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, at REAL, node TEXT, k
 CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL, status INTEGER,
                                   error TEXT);
 CREATE INDEX IF NOT EXISTS audit_at ON audit (at);
+CREATE INDEX IF NOT EXISTS events_node ON events (node);
+CREATE INDEX IF NOT EXISTS alarms_node ON alarms (node);
 """
 _HINTS = {
     sqlite3.SQLITE_FULL: "free some space on its disk", sqlite3.SQLITE_READONLY: "its disk is read-only: mount it writable",

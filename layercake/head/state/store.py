@@ -6,6 +6,7 @@ All of it is in memory; `database` writes what changed. Everything runs on the e
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import operator
 import secrets
 from collections import deque
@@ -28,12 +29,16 @@ from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Layout
 
-HISTORY_PER_NODE = 200
 HISTORY_ALL = 5000
+"""How many of the newest events are in memory; what a node's history is beyond them the database knows (200 kept events of each
+node were 102 kB)."""
+ERRORS_KEPT = 3
 ALARMS = 5000
 """How many events of security there is room for, apart from all others."""
 UNWRITTEN = 20_000
 """How many events wait for a disk that cannot be written; the oldest are lost for it then."""
+_OF_IMAGES = ("image.", "container.")
+"""What the kinds of a node's own events about its images begin with."""
 SEVERITIES = tuple(str(s) for s in Severity)
 
 
@@ -144,7 +149,7 @@ class Record:
     (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what the guard minds of
     it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its network cards,
     `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied` names the images that an inventory
-    gave it: others than the node's are those of `image roll` since.
+    gave it: others than the node's are those of `image roll` since. `errors` are the newest that it told of its images.
     """
 
     row: int
@@ -174,7 +179,7 @@ class Record:
     last_seen: float | None = None
     address: tuple[str, int] | None = None
     changed_at: float = 0.0
-    history: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY_PER_NODE))
+    errors: tuple[Event, ...] = ()
 
     def copy(self) -> Record:
         """Another record of the same facts. (dataclasses.replace takes four times as long.)"""
@@ -204,6 +209,11 @@ class Record:
         return self.planner.layout.wanted(self.machine.goal)
 
 
+def _keep_error(record: Record, event: Event) -> None:
+    if event.severity == Severity.ERROR and event.kind.startswith(_OF_IMAGES):
+        record.errors = (*record.errors, event)[-ERRORS_KEPT:]
+
+
 _FACTS = operator.attrgetter(*(field.name for field in dataclasses.fields(Record)))
 
 
@@ -224,6 +234,7 @@ class Store:
         self._tally = Tally()
         self.dirty: set[str] = set()
         self.new_events: deque[Event] = deque()
+        self.writing: list[Event] = []  # that are on their way to the disk
         self.lost_events = 0  # that could not wait any longer
         self.documents: dict[str, Callable[[], bytes]] = {}  # to be written, by key; b"" deletes one
         self._next_event = 1
@@ -333,7 +344,7 @@ class Store:
                       kind.security)
         self._next_event += 1
         if record is not None:
-            record.history.append(event)
+            _keep_error(record, event)
         (self.alarms if kind.security else self.events).append(event)
         self.new_events.append(event)
         self.bound()
@@ -346,6 +357,10 @@ class Store:
             self.new_events.popleft()
             self.lost_events += 1
 
+    def recent(self, name: str) -> list[Event]:
+        """The events of a node that are in memory, oldest first."""
+        return [e for e in heapq.merge(self.events, self.alarms, key=lambda e: e.id) if e.node == name]
+
     def load_events(self, found: Iterable[Event]) -> None:
         """Takes events in as they were read from the database, oldest first. Numbers go on well above them: a head that was killed
         may have handed out some that it had not written, and who asks for what came since must not miss others of the same
@@ -355,4 +370,4 @@ class Store:
             (self.alarms if event.security else self.events).append(event)
             record = self._by_name.get(event.node)
             if record is not None:
-                record.history.append(event)
+                _keep_error(record, event)

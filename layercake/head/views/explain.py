@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from layercake.head.guard.guard import Guard
 from layercake.head.hosting.patience import Patience
-from layercake.head.state.store import Record
+from layercake.head.state.store import Event, Record
 from layercake.head.views.events import View, event_view
 from layercake.head.views.nodes import interfaces_view, status_of
 from layercake.kraken.events import Severity
@@ -18,14 +19,15 @@ _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
 
-def explain_view(record: Record, now: float, guard: Guard, brief: View | None = None,
+def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Event] = (), brief: View | None = None,
                  patience: Patience | None = None) -> dict[str, Any]:
-    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble it had. `brief` is
-    how a viewer is shown events: errors and their reasons are left out for one."""
+    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble that its history
+    tells of. `brief` is how a viewer is shown events: errors and their reasons are left out for one."""
     explanation = explain(record.planner, record.machine, now)
     view, show = explanation.to_dict(), brief or event_view
-    trouble = [show(e) for e in record.history if e.severity in _TROUBLE][-5:]
-    steps = [show(e) for e in record.history if e.kind.startswith(_BOOT)][-8:]
+    told = list(history)
+    trouble = [show(e) for e in told if e.severity in _TROUBLE][-5:]
+    steps = [show(e) for e in told if e.kind.startswith(_BOOT)][-8:]
     waits = guard.why(record)
     status, status_text = status_of(record, now, waits, brief=brief is not None)
     stopped = guard.stopped(record)

@@ -6,12 +6,9 @@ from typing import Any
 
 from layercake.head.rolls.facts import NodeRoll, Roll, Stand, describe
 from layercake.head.state.store import Record, Store
-from layercake.kraken.events import Severity
 
 SHOWS = ("all", "open", "none")
 _LATE_S = 5.0
-_OF_IMAGES = ("image.", "container.")
-"""What the kinds of a node's own events about its images begin with."""
 
 
 def roll_view(roll: Roll, store: Store, nodes: str = "all", *, brief: bool = False) -> dict[str, Any]:
@@ -35,9 +32,7 @@ def _row(roll: Roll, node: NodeRoll, record: Record | None) -> dict[str, Any]:
 def _trouble(record: Record, roll: Roll) -> str:
     """The newest error that the node itself has told of its images since the roll began; events come a little late."""
     end = roll.ended + _LATE_S if roll.ended is not None else float("inf")
-    for event in reversed(record.history):
-        if event.id <= roll.after:
-            break
-        if event.at <= end and event.severity == Severity.ERROR and event.kind.startswith(_OF_IMAGES):
+    for event in reversed(record.errors):
+        if event.id > roll.after and event.at <= end:
             return event.text
     return ""
