@@ -14,10 +14,10 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,36 +29,43 @@ from layercake.head.state.health import Health
 from layercake.head.state.history import History
 from layercake.head.state.rows import event_of, event_row, pack, unpack
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
-from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Store
+from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Store
 from layercake.kraken.errors import InputError, OperationFailed
 
 log = logging.getLogger("layercake.database")
 SLICE_S = 0.003
 T = TypeVar("T")
+Row: TypeAlias = tuple[int, str, str]
+_AT_ONCE = 2000
+"""How many records are put into words, and written by a flush, at a time: the words of 100,000 took 150 MB."""
 _KEPT_EVENTS, _KEPT_OF_NODE = 200_000, 20
 """So many events are kept, or so many for each node if that is more."""
 _CLEARED = 10_000
 """Old ones are deleted once for so many new ones: to find the oldest that is kept takes long."""
 
 
-async def _put_into_words(
-    changed: Iterable[tuple[int, str, Callable[[], str]]], apart: dict[str, str] | None = None,
-) -> list[tuple[int, str, str]]:
-    """The rows of records, a slice of time after the other: a thread would take the loop's time all the same, and more of it. One
-    that cannot be put into words is set `apart`, with why, by its node's id. Raises OperationFailed if nobody asks for those."""
-    rows, since = [], time.perf_counter()
-    for row, key, text in changed:
+async def _put_into_words(records: Iterable[Record], apart: dict[str, str] | None = None) -> AsyncIterator[list[Row]]:
+    """The rows of records, some at a time, a slice of time after the other: a thread would take the loop's time all the same, and
+    more of it. One that cannot be put into words is set `apart`, with why, by its node's id. Raises OperationFailed if nobody asks
+    for those."""
+    rows: list[Row] = []
+    since = time.perf_counter()
+    for record in records:
+        key = record.node.id
         try:
-            rows.append((row, key, text()))
+            rows.append((record.row, key, pack(record)))
         except (TypeError, ValueError, RecursionError) as error:
             why = f"{type(error).__name__}: {error}"[:300]
             if apart is None:
                 raise OperationFailed(f"cannot write the record of node {key}: {why}") from None
             apart[key] = why
+        if len(rows) >= _AT_ONCE:
+            yield rows
+            rows = []
         if time.perf_counter() - since > SLICE_S:
             await asyncio.sleep(0)
             since = time.perf_counter()
-    return rows
+    yield rows
 
 
 async def whole(work: Coroutine[Any, Any, None]) -> None:
@@ -127,8 +134,13 @@ class Database:
 
         Raises OperationFailed if that fails; what was to be written is then kept for the next flush.
         """
-        async with self._turn:
-            await whole(self._flush(store))
+        left = len(store.dirty)
+        while True:  # others have their turn at the disk in between
+            async with self._turn:
+                await whole(self._flush(store))
+            left -= _AT_ONCE
+            if left <= 0:
+                return
 
     async def change(self, store: Store, draft: Draft) -> None:
         """Writes what was prepared, and has it happen when it is on the disk, before anything else is written. Raises
@@ -143,10 +155,11 @@ class Database:
                 await whole(self._change(store, draft))
 
     async def _change(self, store: Store, draft: Draft) -> None:
-        rows = await _put_into_words((record.row, record.node.id, pack(record)) for record in draft.records)  # they are copies
         texts = {key: encode() for key, encode in draft.documents.items()}
-        write = functools.partial(self._write, rows, draft.gone, [], draft.revision, texts, durable=True)
-        await self._in_thread(store, write)
+        await self._in_thread(store, functools.partial(self._begin, durable=True))
+        async for rows in _put_into_words(draft.records):  # they are copies
+            await self._in_thread(store, functools.partial(self._put, rows))
+        await self._in_thread(store, functools.partial(self._end, draft.gone, [], draft.revision, texts))
         for key in texts:  # an older one is not to be written over it
             store.documents.pop(key, None)
         await draft.happen()
@@ -154,16 +167,19 @@ class Database:
     async def _flush(self, store: Store) -> None:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):
             return  # in trouble, it is tried all the same: nobody else would find out that it is over
-        changed = [(record.row, record.node.id, pack(record)) for i in store.dirty if (record := store.find(i)) is not None]
-        gone = [i for i in store.dirty if store.find(i) is None]
-        news, dirty, store.new_events, store.dirty = list(store.new_events), store.dirty, deque(), set()
+        dirty = {store.dirty.pop() for _ in range(min(_AT_ONCE, len(store.dirty)))}
+        changed = [record for i in dirty if (record := store.find(i)) is not None]
+        gone = [i for i in dirty if store.find(i) is None]
+        news, store.new_events = list(store.new_events), deque()
         store.writing = news
         documents, store.documents = store.documents, {}
         try:
             texts = {key: encode() for key, encode in documents.items()}
             apart: dict[str, str] = {}
-            rows = await _put_into_words(changed, apart)
-            await self._in_thread(store, functools.partial(self._write, rows, gone, news, store.revision, texts))
+            await self._in_thread(store, self._begin)
+            async for rows in _put_into_words(changed, apart):
+                await self._in_thread(store, functools.partial(self._put, rows))
+            await self._in_thread(store, functools.partial(self._end, gone, news, store.revision, texts))
             self._set_apart(store, apart)
         except BaseException:
             store.dirty |= dirty
@@ -208,17 +224,19 @@ class Database:
         finally:
             self.health.ends(store, trouble)
 
-    def _write(
-        self, changed: list[tuple[int, str, str]], gone: Iterable[str], events: list[Event], revision: int,
-        documents: dict[str, bytes], durable: bool = False,
-    ) -> None:
-        """Writes all of it or nothing. It survives a kill when this returns; with `durable` a power cut too."""
+    def _begin(self, durable: bool = False) -> None:
+        """What is put in until `_end` is written, all or nothing. It survives a kill then; with `durable` a power cut too."""
         db = self._db
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
-        db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", changed)
+
+    def _put(self, rows: list[Row]) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", rows)
+
+    def _end(self, gone: Iterable[str], events: list[Event], revision: int, documents: dict[str, bytes]) -> None:
+        db = self._db
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
         db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
         db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -29,7 +30,7 @@ class Draft:
         self._store = store
         self._engine = engine
         self._copies: dict[str, Record] = {}
-        self._then: list[Callable[[], object]] = []
+        self._then: deque[Callable[[], object]] = deque()
         self.gone: set[str] = set()
         """The ids of nodes that shall be forgotten."""
         self.documents: dict[str, Callable[[], bytes]] = {}
@@ -93,9 +94,10 @@ class Draft:
     async def happen(self) -> None:
         """What was prepared is so now. Called once, when it is on disk. The rest of the head has its turn in between."""
         self._store.revision = self.revision
+        self._copies.clear()  # what is not needed any more makes room for what comes
         since = time.perf_counter()
-        for act in self._then:
-            act()
+        while self._then:
+            self._then.popleft()()
             if time.perf_counter() - since > SLICE_S:
                 await asyncio.sleep(0)
                 since = time.perf_counter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -56,27 +55,19 @@ class _Row(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Row).decode
 
 
-def pack(record: Record) -> Callable[[], str]:
-    """What gives a record's text as it is now: its parts never change, so that they can be put into words later."""
-    node, machine, values, session = record.node, record.machine, record.values(), record.session
-    plain = {
-        "applied": record.applied, "wanted": record.wanted, "running": record.running, "stage": record.stage, "care": record.care,
-        "boots": record.boots, "trust": record.trust, "cards": record.cards, "boot_times": record.boot_times,
+def pack(record: Record) -> str:
+    """A record's text. Raises TypeError, ValueError or RecursionError for what cannot be put into words."""
+    session = record.session
+    return _encode({
+        "node": record.node.to_record(), "machine": _by_name(record.machine), "was": record.values(), "applied": record.applied,
+        "wanted": record.wanted, "running": record.running, "stage": record.stage, "staged": sorted(record.staged),
+        "care": record.care, "boots": record.boots, "trust": record.trust, "cards": record.cards, "boot_times": record.boot_times,
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
-        "acked": record.acked,
-    }
-    staged = record.staged
-
-    def text() -> str:
-        return _encode({
-            "node": node.to_record(), "machine": _by_name(machine), "was": values, **plain, "staged": sorted(staged),
-            "session": session and {
-                "number": session.number, "key": session.key, "boot_id": session.boot_id, "joined": session.joined,
-                "mutual": session.mutual, "layout": session.layout and session.layout.to_wire(),
-            },
-        }).decode()
-
-    return text
+        "acked": record.acked, "session": session and {
+            "number": session.number, "key": session.key, "boot_id": session.boot_id, "joined": session.joined,
+            "mutual": session.mutual, "layout": session.layout and session.layout.to_wire(),
+        },
+    }).decode()
 
 
 def _by_name(machine: NodeState) -> dict[str, Any]:
