@@ -17,12 +17,16 @@ BUFFER_BYTES = 8 << 20
 
 class DatagramServer:
     """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket.
-    `turn` is called when there is something, and reads it with `read`; without, all is read."""
+    `turn` is called when there is something, and reads it with `read`; without, all is read. One that was read less than `gather_s`
+    ago is read again when that is over: a turn of the loop costs more than a datagram."""
 
     def __init__(self, receive: Callable[[bytes, Any], None], *, at_once: int = 256, size: int = 2048,
-                 turn: Callable[[], object] | None = None, failed: Callable[[OSError], None] = lambda error: None) -> None:
+                 turn: Callable[[], object] | None = None, gather_s: float = 0.0,
+                 failed: Callable[[OSError], None] = lambda error: None) -> None:
         self._receive, self._turn = receive, turn or self.read
         self._failed = failed
+        self._gather_s, self._last = gather_s, 0.0
+        self._later: asyncio.TimerHandle | None = None
         self._at_once = at_once
         self._size = size
         self.socket: socket.socket | None = None
@@ -39,11 +43,27 @@ class DatagramServer:
             made.close()
             raise
         self.socket = made
-        asyncio.get_running_loop().add_reader(made.fileno(), self._turn)
+        asyncio.get_running_loop().add_reader(made.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        if self._turn() or not self._gather_s or self.socket is None:
+            return  # what is left is read in the next round
+        loop = asyncio.get_running_loop()
+        last, self._last = self._last, loop.time()
+        if self._last - last < 2 * self._gather_s:
+            loop.remove_reader(self.socket.fileno())
+            self._later = loop.call_later(self._gather_s, self._again)
+
+    def _again(self) -> None:
+        self._later = None
+        if self.socket is not None:
+            asyncio.get_running_loop().add_reader(self.socket.fileno(), self._readable)
 
     def close(self) -> None:
         """Closes the socket, if it is open."""
         made, self.socket = self.socket, None
+        if self._later is not None:
+            self._later.cancel()
         if made is not None:
             if made.fileno() >= 0:
                 asyncio.get_running_loop().remove_reader(made.fileno())

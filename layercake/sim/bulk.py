@@ -4,7 +4,7 @@ A join costs a TLS handshake and a flush of the database; a hundred thousand of 
 what is measured. So the nodes are put into the store as the inventory would, and each gets a session as a join would give it, whose
 keys go to a file that the fleet reads. From there on nothing is simulated on the head's side.
 
-    python -m layercake.sim.bulk head DIRECTORY NODES
+    python -m layercake.sim.bulk head DIRECTORY NODES HELLO_S
     python -m layercake.sim.bulk fleet DIRECTORY        SIGUSR1: SILENT_SHARE of the agents fall silent; SIGUSR2: they are back
 """
 
@@ -26,7 +26,7 @@ from layercake.base.door import open_files
 from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
-from layercake.head.settings import Settings
+from layercake.head.settings import Settings, SyncSettings
 from layercake.head.state.store import Session, WantedImage
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
@@ -64,11 +64,12 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
                                 "sync": timers.port, "tls": head.settings.api_port}))
 
 
-async def serve(directory: Path, count: int) -> None:
+async def serve(directory: Path, count: int, hello_s: float) -> None:
     """The head, until SIGTERM."""
     pki.create(directory / "pki", ADDRESS)
     (directory / "boot").mkdir()
-    settings = Settings(interface="br0", address=ADDRESS, socket=str(directory / "api.sock"))
+    timers = SyncSettings(hello_s=hello_s, dead_s=3 * hello_s)
+    settings = Settings(interface="br0", address=ADDRESS, socket=str(directory / "api.sock"), sync=timers)
     head = Head(directory, settings)
     api, operations, stop = Api(head), Operations(head), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -117,7 +118,8 @@ def main() -> None:
     profile = cProfile.Profile() if os.environ.get("PROFILE") else None
     if profile:
         profile.enable()
-    asyncio.run(serve(Path(sys.argv[2]), int(sys.argv[3])) if sys.argv[1] == "head" else play(Path(sys.argv[2])))
+    part, directory, *numbers = sys.argv[1:]
+    asyncio.run(serve(Path(directory), int(numbers[0]), float(numbers[1])) if part == "head" else play(Path(directory)))
     if profile:
         profile.disable()
         pstats.Stats(profile, stream=sys.stderr).sort_stats(os.environ["PROFILE"]).print_stats(60)

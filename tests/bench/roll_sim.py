@@ -110,8 +110,8 @@ def cpu_s(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def site(nodes: int) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
-    """The head's API socket, the head and the agents, inside the namespace."""
+def site(nodes: int, hello_s: float = 5.0) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
+    """The head's API socket, the head and the agents, which say HELLO each `hello_s` seconds, inside the namespace."""
     directory = Path(tempfile.mkdtemp(prefix="layercake-sim-"))
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -121,7 +121,7 @@ def site(nodes: int) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess
         return processes[-1]
 
     try:
-        head = start("head", str(nodes))
+        head = start("head", str(nodes), str(hello_s))
         end = time.monotonic() + 180 + nodes / 200
         while not (directory / "agents.json").exists():
             if head.poll() is not None or time.monotonic() > end:

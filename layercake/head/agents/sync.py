@@ -48,6 +48,7 @@ from layercake.kraken.wire import (
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
+_GATHER_S = 0.005  # at 2,000 HELLOs a second: a third less of the processor than with a turn of the loop for each few
 _QUEUED = 1024  # turns of reading at most that empty what a busy head has not read yet: more than the socket can hold
 _SURE = 2
 """HELLOs after which a node that was asked is known to speak: one may have been on its way before."""
@@ -112,8 +113,8 @@ class Sync:
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
-        self._servers = [DatagramServer(partial(self._take, number), at_once=_DRAIN, failed=lambda error: log.warning(
-            "cannot read the sync socket: %s", error)) for number in range(len(settings.heads))]
+        self._servers = [DatagramServer(partial(self._take, number), at_once=_DRAIN, gather_s=_GATHER_S, failed=lambda error:
+                                        log.warning("cannot read the sync socket: %s", error)) for number in range(len(settings.heads))]
         self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch

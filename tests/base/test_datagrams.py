@@ -1,0 +1,49 @@
+"""A datagram socket under load is read less often, and nothing waits that need not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+from layercake.base.datagrams import DatagramServer
+
+GATHER_S = 0.2
+
+
+async def test_a_busy_socket_is_read_in_gathered_turns_and_a_quiet_one_at_once() -> None:
+    taken: list[bytes] = []
+    turns = 0
+    arrived = asyncio.Event()
+
+    def turn() -> bool:
+        nonlocal turns
+        turns += 1
+        more = server.read()
+        arrived.set()
+        return more
+
+    server = DatagramServer(lambda data, source: taken.append(data), at_once=4, turn=turn, gather_s=GATHER_S)
+    server.open(("127.0.0.1", 0))
+    assert server.socket is not None
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.socket.getsockname())
+    with client:
+        for number in range(2):  # the first of the two is alone, the second comes soon after it
+            arrived.clear()
+            client.send(b"%d" % number)
+            await asyncio.wait_for(arrived.wait(), 30)
+        began, before = time.monotonic(), turns
+        for number in range(2, 12):
+            client.send(b"%d" % number)
+            await asyncio.sleep(0.001)
+        assert turns == before or time.monotonic() - began > GATHER_S / 2, "they are gathered"
+        while len(taken) < 12:
+            arrived.clear()
+            await asyncio.wait_for(arrived.wait(), 30)
+        assert taken == [b"%d" % n for n in range(12)], "more than one turn reads are read one turn after the other"
+        client.send(b"on the way")
+        server.close()
+        server.close()
+    await asyncio.sleep(0)
+    assert server.socket is None
