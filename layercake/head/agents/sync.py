@@ -113,8 +113,9 @@ class Sync:
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
-        self._servers = [DatagramServer(partial(self._take, number), at_once=_DRAIN, gather_s=_GATHER_S, failed=lambda error:
-                                        log.warning("cannot read the sync socket: %s", error)) for number in range(len(settings.heads))]
+        self._servers = [
+            DatagramServer(partial(self._take, number), at_once=_DRAIN, gather_s=_GATHER_S, failed=self._failed)
+            for number in range(len(settings.heads))]
         self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
@@ -148,6 +149,10 @@ class Sync:
         """The UDP port in use, 0 while the sockets are closed."""
         first = self._servers[0].socket
         return int(first.getsockname()[1]) if first is not None else 0
+
+    @staticmethod
+    def _failed(error: OSError) -> None:
+        log.warning("cannot read the sync socket: %s", error)
 
     def _take(self, server: int, data: bytes, address: tuple[str, int]) -> None:
         try:
