@@ -1,4 +1,4 @@
-"""The failures of a simulated fleet at full size (tests/sim/failures.py): a bad network, flapping nodes, a third dark, bad BMCs.
+"""The failures of a simulated fleet at any size (tests/sim/failures.py): a bad network, flapping nodes, a third dark, bad BMCs.
 
     python -m tests.bench.failures --nodes 10000 --minutes 10
     python -m tests.bench.failures --only third-dark --nodes 30000
@@ -25,8 +25,8 @@ RATIO = 1.5
 def main() -> None:
     """Runs them one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=10_000)
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--nodes", type=int, default=1_000)
+    parser.add_argument("--minutes", type=float, default=1.0)
     cases: dict[str, Case] = {
         "bad-network": lambda place, nodes, seconds: failures.bad_network(place, nodes, seconds),
         "third-dark": lambda place, nodes, seconds: failures.third_dark(place, nodes, min(120.0, seconds)),
