@@ -90,6 +90,21 @@ async def test_a_cycle_boots_anew(world: World) -> None:
     assert "power.cycled" in world.kinds("n0")
 
 
+async def test_a_cycle_that_ends_while_a_change_is_prepared_stays_over(world: World) -> None:
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    await world.ops.power.cycle("n0", False)
+    record, desire = world.node("n0"), world.head.desire
+    async with desire.draft() as draft:
+        desire.want(draft, record, record.wanted)
+        assert record.goal_values == {"power": "OFF"}
+        world.send(world.hello("n0", run="INIT", image="UNKNOWN"))
+        world.head.engine.post(record, Discovered({"power": "OFF"}, "the BMC says so"))
+        assert record.care.order is None, "meanwhile"
+    assert record.care.order is None and record.goal_values["power"] == "ON"
+    assert record.machine.active is not None and record.machine.active.mutation == "power-on"
+
+
 async def test_a_forced_cycle_waits_for_nothing(world: World) -> None:
     world.attach("n0")
     world.send(world.hello("n0", busy="BUSY", image="ACTIVE"))
