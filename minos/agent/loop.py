@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from layercake.kraken.errors import OperationFailed
 from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
-from minos.agent.busy import is_busy, prepare
+from minos.agent.busy import Busy, prepare
 from minos.agent.early import Early, Look
 from minos.agent.hardware import Came, Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from minos.agent.clock.keeper import Keeper
 
 TICK = 1.0
-"""Seconds between two looks at what nobody reports, like the busy files."""
+"""Seconds between two looks at what nobody reports, like the state of hardware and of another agent."""
 TRIM_EVERY = 10.0
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
@@ -86,6 +86,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
         prepare(early.config.run)
+        self._busy = Busy(early.config.run, self._selector, clock, early.say)
         self._hardware = Hardware(early.config, early.event, early.inbox.put)
         self._swap = Swap(early.config, early.event, early.inbox.wake)
         self._work: Work | None = None
@@ -123,7 +124,7 @@ class Agent:
         self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
         self._drivers_at = self._clock() + DRIVERS_DELAY
         self._swap.begin()
-        machine.discovered({**ALIVE, "busy": self._busy()}, "the agent runs")
+        machine.discovered({**ALIVE, "busy": self._is_busy()}, "the agent runs")
         if desired is not None:
             self._desired(self._work, desired, first=True)
 
@@ -134,6 +135,8 @@ class Agent:
         for key, _ in self._selector.select(self._timeout()):
             if self._work is not None and key.fileobj is self._work.bond:
                 self._hear(self._work)
+            elif self._busy.hears(key.fileobj):
+                pass  # _look_around looks
             elif key.fd in self._watching:
                 self._images.ended(self._watching[key.fd])
                 self._look_at_images()
@@ -143,17 +146,18 @@ class Agent:
             self._look_around(self._work)
 
     def _timeout(self) -> float:
-        wait = TICK
+        due = self._busy.due
         if self._work is not None:
-            wait = min(wait, min(self._work.machine.wake, self._work.bond.due) - self._clock())
-        return max(0.0, wait)
+            due = min(due, self._work.machine.wake, self._work.bond.due)
+        return max(0.0, min(TICK, due - self._clock()))
 
     def _look_around(self, work: Work) -> None:
         """What is done in every round."""
         now, machine = self._clock(), work.machine
         if now >= machine.wake:
             machine.tick()
-        if machine.value("run") == "SYNC" and machine.value("busy") != (busy := self._busy()):
+        busy = self._is_busy()
+        if machine.value("run") == "SYNC" and machine.value("busy") != busy:
             machine.discovered({"busy": busy}, "layercake-busy said so")
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
@@ -250,5 +254,5 @@ class Agent:
         if self._work is not None:
             self._work.machine.images_are(self._images.state())
 
-    def _busy(self) -> str:
-        return "BUSY" if is_busy(self._early.config.run) else "FREE"
+    def _is_busy(self) -> str:
+        return "BUSY" if self._busy.look() else "FREE"

@@ -20,6 +20,7 @@ from smallimages import build_plain_image
 from layercake.head.pki import name_of
 from layercake.kraken.mutation import Where, declare
 from layercake.kraken.wire import TO_NODE, bearer
+from minos.agent.busy import REST
 from tests.support.fake_head import UP, FakeHead
 from tests.support.nodeclient import NodeClient
 
@@ -218,6 +219,21 @@ def test_busy_is_seen_and_holds_a_roll(rig: Rig, images: dict[str, dict[str, Any
     (rig.run / "busy.d/slurm-7").unlink()
     head.wait_for(image="ACTIVE", busy="FREE")
     assert rig.container() != container
+
+
+def test_busy_is_told_when_it_is_said(rig: Rig) -> None:
+    """Not when the agent comes by the files, which is each busy.REST seconds: a dozen changes would take a minute."""
+    head = rig.head
+    head.hello_s = 30.0
+    head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
+    rig.start()
+    head.wait_for(image="IDLE", busy="FREE")
+    for number in range(6):
+        flag = rig.run / ("busy", "busy.d/slurm-7")[number % 2]
+        flag.touch()
+        head.wait(lambda: head.state()["busy"] == "BUSY", REST / 2)
+        flag.unlink()
+        head.wait(lambda: head.state()["busy"] == "FREE", REST / 2)
 
 
 def test_refused_join_is_told_and_not_hammered(rig: Rig) -> None:

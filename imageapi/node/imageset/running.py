@@ -100,6 +100,7 @@ class Running:
             return
         with self._lock:
             self._pidfds[handle] = instance.id
+        self._changed()  # the loop waits by what it knew before: one that ends at once would be seen a round later
         if check := instance.spec.container.check:
             self._checks.add(instance.id, check, self.place(instance), instance.since, instance.health)
 

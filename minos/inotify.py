@@ -1,0 +1,69 @@
+"""inotify(7), which the standard library lacks: what is created, removed or renamed in some directories."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from dataclasses import dataclass
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x40, 0x80, 0x100, 0x200
+IGNORED = 0x8000
+NAMES = MOVED_FROM | MOVED_TO | CREATE | DELETE
+"""What happens to names: nothing of what is written into files."""
+_EVENT = struct.Struct("iIII")
+CHUNK = 1 << 16
+"""Bytes that are read at once: who is flooded reads no more of it than this in one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`directory` is the number that `add` gave, -1 if events were lost; `name` is what it happened to, raw."""
+
+    directory: int
+    mask: int
+    name: bytes
+
+
+class Inotify:
+    """One descriptor for any number of directories. Raises OSError if there is none to be had."""
+
+    def __init__(self) -> None:
+        self._handle = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._handle < 0:
+            _fail("inotify")
+
+    def fileno(self) -> int:
+        """The descriptor: readable when there is something to `read`."""
+        return int(self._handle)
+
+    def add(self, directory: str) -> int:
+        """Watches the names in a directory; one that is watched already keeps its number. Raises OSError."""
+        number = _libc.inotify_add_watch(self._handle, directory.encode(), NAMES)
+        if number < 0:
+            _fail(directory)
+        return int(number)
+
+    def read(self) -> list[Event]:
+        """What has happened, up to CHUNK bytes of it; never waits."""
+        try:
+            data = os.read(self._handle, CHUNK)
+        except BlockingIOError:
+            return []
+        found, at = [], 0
+        while at < len(data):
+            directory, mask, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + length
+            found.append(Event(directory, mask, data[at - length:at].rstrip(b"\0")))
+        return found
+
+    def close(self) -> None:
+        """Ends it."""
+        os.close(self._handle)
+
+
+def _fail(what: str) -> None:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number), what)
