@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import chain, repeat
 
-from layercake.head.views.head import PART, Census, count
+from layercake.head.views.head import OLD_S, PART, Census, count
 from layercake.head.views.nodes import Status
 from tests.support.world import World
 
@@ -24,12 +25,25 @@ def readings(*of: float) -> Iterator[float]:
 
 
 async def test_what_took_long_is_told_again_for_a_while(world: World) -> None:
-    times = readings(0.0, 0.1, 0.1 + 0.1 / PART - 0.01, 0.1 + 0.1 / PART, 2.3)
+    kept = 0.1 + 0.1 / PART
+    times = readings(0.0, 0.1, kept - 0.01, kept + OLD_S + 0.01, kept + OLD_S + 0.1)
     census = Census(world.head, lambda: next(times))
     before = (await census.counts())
     converge(world)
     assert (await census.counts()) == before != await count(world.head)
     assert (await census.counts()) == await count(world.head)
+
+
+async def test_nobody_waits_while_it_is_counted_anew(world: World) -> None:
+    kept = 0.1 + 0.1 / PART
+    times = readings(0.0, 0.1, kept + 0.05, kept + 0.2)
+    census = Census(world.head, lambda: next(times))
+    before = await census.counts()
+    converge(world)
+    assert await census.counts() is before
+    now = await count(world.head)
+    await asyncio.sleep(0)  # its turn
+    assert await census.counts() == now != before
 
 
 async def test_what_is_quick_is_counted_each_time(world: World) -> None:

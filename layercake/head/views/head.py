@@ -14,6 +14,8 @@ from layercake.head.views.nodes import Status, status_of
 
 PART = 0.05
 """How much of the head's time goes at most into counting nodes, however often somebody asks how many are how."""
+OLD_S = 2.0
+"""Seconds for which a count is told while the next one is under way: a busy head counts for 100 ms, in its turns."""
 _QUICK_S = 0.002
 SLICE_S = 0.003
 """How long it is counted before others have their turn."""
@@ -21,24 +23,35 @@ SLICE_S = 0.003
 
 class Census:
     """How many nodes are how, of all. Ten thousand are counted in 15 ms, of which others have their turn every 3 ms: then the same
-    is told again until the counting was `PART` of the time; what took less than 2 ms is not kept. `timer` gives seconds."""
+    is told again until the counting was `PART` of the time, and then while they are counted anew; after `OLD_S` more that is
+    waited for.
+    What took less than 2 ms is not kept. `timer` gives seconds."""
 
     def __init__(self, head: Head, timer: Callable[[], float] = time.perf_counter) -> None:
         self._head = head
         self._timer = timer
         self._counts: Counter[Status] = Counter()
         self._until = float("-inf")
-        self._turn = asyncio.Lock()
+        self._counting: asyncio.Task[None] | None = None
 
     async def counts(self) -> Counter[Status]:
         """By status."""
-        async with self._turn:
-            began = self._timer()
-            if began >= self._until:
-                self._counts = await count(self._head)
-                ended = self._timer()
-                self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else began
+        now = self._timer()
+        if now < self._until:
             return self._counts
+        if self._counting is None:
+            self._counting = asyncio.create_task(self._count(now))
+        if now > self._until + OLD_S:
+            await asyncio.shield(self._counting)
+        return self._counts
+
+    async def _count(self, began: float) -> None:
+        try:
+            self._counts = await count(self._head)
+            ended = self._timer()
+            self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else float("-inf")
+        finally:
+            self._counting = None
 
 
 async def count(head: Head, sees: Callable[[Record], bool] | None = None) -> Counter[Status]:
