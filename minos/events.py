@@ -43,6 +43,15 @@ LEG_DOWN = EventKind("node.leg-down", Severity.WARNING,
     "A leg of a bond has no carrier, or, by 802.3ad, no partner; the bond goes on with the others.")
 LEG_UP = EventKind("node.leg-up", Severity.INFO, "A leg of a bond is there again.")
 
+FILES = EventKind("node.files", Severity.DEBUG,
+    "Which files the node has beside what its images bring, and which of them running images get when they are started next.",
+    Bearing.STANDING)
+FILES_WRITTEN = EventKind("node.files-written", Severity.INFO,
+    "Files of the node were changed while it ran; the text says which, and what was done so that they count.")
+FILES_FAILED = EventKind("node.files-failed", Severity.WARNING,
+    "Files of the node could not be fetched or written, or what was to be done then has failed; the text says why.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
                                  NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT, CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED,
-                                 NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP)
+                                 NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP, FILES,
+                                 FILES_WRITTEN, FILES_FAILED)

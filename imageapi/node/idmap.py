@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from imageapi.node import mount
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import LayercakeError, OperationFailed
 
 SIZE = 1 << 16
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
@@ -109,7 +109,7 @@ def as_user(first: int, work: Callable[[], None]) -> None:
         _libc.setfsuid(first)
         try:
             work()
-        except (OSError, OperationFailed) as error:
+        except (OSError, LayercakeError) as error:
             failed.append(error)
 
     thread = threading.Thread(target=run)

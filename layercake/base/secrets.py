@@ -15,9 +15,11 @@ from pathlib import Path
 
 from layercake.kraken.errors import InputError
 
-MAX_SECRET = 4096
+MAX_SECRET, MAX_WHOLE = 4096, 65536
 OF_IMAGES = "images"
 """Below the directory of secrets: those that images name, and that their nodes get. No node gets another."""
+OF_FILES = "files"
+"""Below it: those that files of the inventory name (`secret`), and that the nodes of these files get."""
 
 _KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
@@ -87,6 +89,11 @@ def resolve(ref: SecretRef, directory: Path | None = None, *, environ: Mapping[s
             raise InputError(f"cannot read secret: {ref} is not set", hint="set it in the environment of `layercake serve`")
         return Secret(value)
     path = Path(ref.file or "")
+    return Secret(_text(path, _read(path, directory, MAX_SECRET, warn)))
+
+
+def _read(path: Path, directory: Path | None, most: int, warn: Callable[[str], None] | None) -> bytes:
+    """What is in a secret's file, one byte more than `most` at most. Raises InputError."""
     try:
         # O_NONBLOCK: a FIFO in the file's place must not hang the head.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -102,10 +109,9 @@ def resolve(ref: SecretRef, directory: Path | None = None, *, environ: Mapping[s
             raise InputError(f"cannot read secret {path}: not a regular file")
         if facts.st_mode & 0o077 and warn is not None:
             warn(f"secret {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o}); chmod 600 {path}")
-        data = os.read(descriptor, MAX_SECRET + 1)
+        return os.read(descriptor, most + 1)
     finally:
         os.close(descriptor)
-    return Secret(_text(path, data))
 
 
 def within(directory: Path, path: Path) -> Path:
@@ -141,6 +147,14 @@ class Vault:
     def open(self, ref: SecretRef, warn: Callable[[str], None] | None = None) -> Secret:
         """See `resolve`."""
         return resolve(ref, self.directory, environ=self.environ, warn=warn)
+
+    def whole(self, ref: SecretRef) -> bytes:
+        """All of a secret's file, as it is: of several lines too, or no text. Raises InputError as `resolve`."""
+        path = Path(ref.file or "")
+        data = _read(path, self.directory, MAX_WHOLE, None)
+        if not data or len(data) > MAX_WHOLE:
+            raise InputError(f"cannot read secret {path}: it is empty, or longer than {MAX_WHOLE} bytes")
+        return data
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,10 @@ _ADOPT = {"ask": "is left alone until `layercake node take` (adopt: ask)", "rese
 """What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
 
 
-def _read(file: str) -> dict[str, str]:
+_SOURCE = {"add": "is new", "change": "changes", "remove": "is used no more"}
+
+
+def request_of(file: str) -> dict[str, str]:
     """The request for an inventory file; "-" is standard input."""
     if file == "-":
         try:
@@ -46,7 +49,7 @@ def _read(file: str) -> dict[str, str]:
 @click.argument("file")
 def plan(app: App, file: str) -> Answer:
     """Show what applying the inventory FILE would do. Changes nothing."""
-    planned = app.head.post("/v1/inventory/plan", _read(file))
+    planned = app.head.post("/v1/inventory/plan", request_of(file))
     return Answer(planned, lambda out: _show_plan(out, planned))
 
 
@@ -65,12 +68,12 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
 
     Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in FILE says, or else config.yaml.
     """
-    request, out = _read(file), app.out
+    request, out = request_of(file), app.out
     planned = app.head.post("/v1/inventory/plan", request)
     changes = [Change.from_record(c) for c in planned["changes"]]
     if not out.json:
         _show_plan(out, planned, at_once)
-    if not changes and not planned.get("networks"):
+    if not changes and not planned.get("networks") and not planned.get("files"):
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     removed = [c.node for c in changes if c.action is Action.REMOVE]
     if removed and not allow_remove:
@@ -202,7 +205,10 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
         out.note(f"{place}{warning['message']}")
     for change in (Change.from_record(c) for c in planned.get("networks") or []):
         out.line(f"network {change.node}: {_network(change)}")
-    empty = "no node changes" if planned.get("networks") else "nothing to change"
+    for source in planned.get("files") or []:
+        out.line(f"files: {source['path']} {_SOURCE[source['action']]}, +{source['added']} -{source['removed']} lines, "
+                 f"for {source['nodes']} node{'' if source['nodes'] == 1 else 's'}; `layercake files diff RANGE` shows it")
+    empty = "no node changes" if planned.get("networks") or planned.get("files") else "nothing to change"
     out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty=empty)
     for adopt, text in _ADOPT.items():
         if new := [p["node"] for p in planned["plans"] if p.get("adopt") == adopt]:

@@ -77,6 +77,10 @@ SECRET_REFUSED = EventKind("secret.refused", _W, "A node asked for a secret that
 SECRET_EXPOSED = EventKind("secret.exposed", _W, "Others on the head may read the file of a secret.")
 SECRET_UNREADABLE = EventKind("secret.unreadable", _E, "A secret that the inventory refers to cannot be read on the head.")
 
+FILES_CHANGED = EventKind("files.changed", _I, "Files that nodes have beside their images are others; the text names the sources.")
+FILES_FAILED = EventKind("files.failed", _W,
+    "Files of the node could not be made; the text says which, line and cause. It keeps those that it has.")
+
 SERVICE_RUNNING = EventKind("service.running", _I, "A module's process is well.")
 SERVICE_UNWELL = EventKind("service.unwell", _E, "A module's process says what is wrong with it.")
 SERVICE_DETACHED = EventKind("service.detached", _W, "A module's process went away; it is started again.")
@@ -126,5 +130,5 @@ EVENTS: tuple[EventKind, ...] = (
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,
     ROLL_ROLLING_BACK, ROLL_DONE, ROLL_FAILED, ROLL_ABORTED, ROLL_SKIPPED, ROLL_NODE_FAILED, SLURM_DRAINED, SLURM_RESUMED,
     SLURM_UNWELL, SLURM_WELL,
-    DATABASE_UNWELL, DATABASE_WELL, RECORD_UNWRITTEN,
+    DATABASE_UNWELL, DATABASE_WELL, RECORD_UNWRITTEN, FILES_CHANGED, FILES_FAILED,
 )

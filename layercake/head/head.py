@@ -30,6 +30,10 @@ from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
 from layercake.head.boots import BootSets
+from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
+from layercake.head.files.room import Room
+from layercake.head.files.sources import DOCUMENTS as SOURCES
+from layercake.head.files.sources import Sources
 from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
@@ -121,9 +125,11 @@ class Head:
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
         self.rolls.stopped = self.guard.stopped
         self._heads = settings.heads
+        self.files = Room(self.store, self.desire, self.networks, self.vault, file_settings(settings),
+                          Sources(data_dir / "files"), self._serves, self._told_anew)
         address = addresses(self._serves, image_settings(settings).http_port, Tickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault)
+                             self.authority, self.table, self.boots, self.vault, self.files)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -194,6 +200,7 @@ class Head:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
+        await self.files.close()
         await self.host.stop()
         await self.services.stop()
         self.sync.close()
@@ -211,6 +218,7 @@ class Head:
     def _load(self) -> None:
         was = self.database.load(self.store, self.table)
         self.networks.load(self.database.documents(NETWORKS))
+        self.files.load(self.database.documents(SOURCES) | self.database.documents(HOST_KEYS))
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
             # What was packed may have been so by other modules' variables.
@@ -278,8 +286,15 @@ class Head:
         self.sync.forget(record)
         self.guard.forget(record)
         self.patience.forget(record)
+        self.files.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
+
+    def _told_anew(self, record: Record) -> None:
+        """What a node is told has changed, beside what is wanted of it."""
+        record.cfg_revision += 1
+        self.store.mark(record)
+        self.sync.push(record)
 
     def _barred(self, record: Record, why: str) -> None:
         """Whatever runs on a node is started anew once a person has looked, and not before."""
@@ -348,6 +363,11 @@ def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, L
     table = Table([*own, *(found.module for found in loaded.values())], given, places)
     site = settings.site(data_dir)
     return table, {m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()}
+
+
+def file_settings(settings: Settings) -> Any:
+    """The settings of the nodes' files."""
+    return settings.of(next(m for m in modules.built_in() if m.section == "files"))
 
 
 def image_settings(settings: Settings) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
-from layercake.base.text import describe
+from layercake.base.text import describe, show
 from layercake.inventory.schema import Node
-from layercake.moduleapi.fields import Check, Mistake
+from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import NodePart
 
 _MOST = 100
@@ -21,6 +23,23 @@ def priority(value: object) -> int:
     return value
 
 
+_KEY = re.compile(r"(ssh-(ed25519|rsa)|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
+                  r" [A-Za-z0-9+/]{40,8192}={0,3}( [ -~]{0,200})?")
+_MOST_KEYS = 100
+
+
+def authorized_keys(value: object) -> list[str]:
+    """Public keys as they stand in a .pub file."""
+    if not isinstance(value, list) or len(value) > _MOST_KEYS:
+        raise Mistake(f"expected a list of up to {_MOST_KEYS} public keys, found {describe(value)}",
+                      "write [\"ssh-ed25519 AAAA...\"]")
+    for item in value:
+        if not _KEY.fullmatch(text(item)):
+            raise Mistake(f"{show(text(item)[:60])} is no public key of SSH",
+                          "the line of a .pub file: \"ssh-ed25519 AAAA... name\"")
+    return list(value)
+
+
 class Wishes(NodePart, frozen=True, kw_only=True):
     """What may be done to a node without asking."""
 
@@ -30,6 +49,8 @@ class Wishes(NodePart, frozen=True, kw_only=True):
         description="What happens to a machine that is found running: it is left alone, or started anew.")] = "ask"
     priority: Annotated[int, Check(priority), Meta(
         description="Of nodes that wait for others' boots, those with more go first; -100 to 100.")] = 0
+    authorized_keys: Annotated[list[str], Check(authorized_keys), Meta(
+        description="Public keys of SSH that root's authorized_keys has in the images.")] = msgspec.field(default_factory=list)
 
 
 def wishes(node: Node) -> Wishes:

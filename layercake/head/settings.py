@@ -238,4 +238,4 @@ def document(settings: Settings) -> dict[str, Any]:
     own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections" and (k not in _NEWER or v != plain[k])}
     own["guard"] = _plain(settings.guard)
     sections = {m.section: _plain(settings.of(m)) for m in modules.built_in() if m.section}
-    return {**own, **{name: msgspec.to_builtins(section) for name, section in sections.items()}}
+    return {**own, **{name: msgspec.to_builtins(section) for name, section in sections.items() if section}}

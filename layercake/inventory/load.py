@@ -80,6 +80,7 @@ class _Loader:
         self._fields = {module: _keys_of(part) for module, part in parts.items()}  # slow: once, not for a node
         self._last: dict[str, tuple[dict[str, Field], NodePart | None]] = {}
         self._keys = Keys.of(parts)
+        self._whole = {part.key for part in parts.values() if part.struct.WHOLE}
         self._reader = Reader(problems, self._keys, groups, known_images)
         self._own = ipaddress.ip_interface(heads[0]).network if heads else None
         self._networks = networks(self._table("networks"), problems, heads)
@@ -190,9 +191,11 @@ class _Loader:
             )
 
     def _none(self, values: Mapping[str, Field]) -> list[str]:
-        """What keys begin with of which a layer says that there are none: `bmc: null`, `interfaces: {eth1: null}`."""
+        """What keys begin with that a layer takes away from those before: `bmc: null`, `interfaces: {eth1: null}`; and entries that
+        it says as a whole."""
         keys = (self._keys.nested.keys() | self._keys.named.keys()) & values.keys()
-        return [*(f"{key}." for key in keys), *(key for key, found in values.items() if key[-1:] == "." and not found.value)]
+        return [*(f"{key}." for key in keys), *(key for key, found in values.items() if key[-1:] == "." and (
+            not found.value or key.partition(".")[0] in self._whole))]
 
     def _check_profile(self, label: str, profile: str, arch: str, where: Field | None, mark: Mark) -> None:
         """The boot sets of a node's profile must be there, and for its architecture."""

@@ -115,11 +115,13 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
 
     They stand in a mapping under KEY, or with "" among the node's own keys. A field's Annotated may hold a `fields.Check` and a
     `msgspec.Meta` with its description. With ENTRY, the keys under KEY are names that the site gives: each stands for a mapping
-    that ENTRY describes, and the one field, `entries`, has them by these names.
+    that ENTRY describes, and the one field, `entries`, has them by these names. With WHOLE, an entry of a later layer takes the
+    place of all of the earlier one of its name.
     """
 
     KEY: ClassVar[str] = ""
     ENTRY: ClassVar[type[msgspec.Struct] | None] = None
+    WHOLE: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,11 @@ import imageapi.mutations
 from imageapi.node.attach.fetch import Body, FileBody
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.node.files import giver, running
 from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
+from minos.agent.files.keeper import Keeper
 from minos.agent.http.client import Download
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
@@ -88,9 +90,11 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the machine runs minOS, and its
     interfaces are the agent's to set. Raises LayercakeError."""
     run = early.config.run
+    files: Keeper
     images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
-                      key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run))
+                      key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run), files=giver(lambda: files))
+    files = Keeper(early.config, early.event, lambda: running(images), Path("/") if owner else None)
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)
-    return Agent(early, images, worker, LateApi(early, images, api_port), network,
+    return Agent(early, images, worker, LateApi(early, images, api_port), network, files,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

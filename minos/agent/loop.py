@@ -49,6 +49,19 @@ class NodeNetwork(Protocol):
         """The head knows nothing of them."""
 
 
+class NodeFiles(Protocol):
+    """The node's own files (files/keeper.py)."""
+
+    def want(self, document: Mapping[str, Any], session: Session) -> None:
+        """Wants what a desired state says of them."""
+
+    def look(self) -> None:
+        """Images may have been started."""
+
+    def tell(self) -> None:
+        """Tells the head again how they are."""
+
+
 class NodeApi(Protocol):
     """The node's own API (layercake/node/serving.py)."""
 
@@ -75,13 +88,13 @@ class Work:
 class Agent:
     """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds."""
 
-    def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, network: NodeNetwork, *,
+    def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, network: NodeNetwork, files: NodeFiles, *,
                  clock: Callable[[], float], clock_ns: Callable[[], int]) -> None:
         self._early = early
         self._images = images
         self._worker = worker
         self._api = api
-        self._network = network
+        self._network, self._files = network, files
         self._clock, self._clock_ns = clock, clock_ns
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
@@ -206,11 +219,13 @@ class Agent:
         elif ended.found:
             machine.discovered(ended.found, f"{job.mutation} found it")
         self._look_at_images()
+        self._files.look()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
         try:
             check(document)
             self._network.want(document, work.session)  # first: images that start wait until the interfaces are there
+            self._files.want(document, work.session)
             work.wanted.take(document, first)
         except OperationFailed as error:  # the node goes on with what it had
             self._early.say(f"agent: {error}")
@@ -225,6 +240,7 @@ class Agent:
             self._images.tell(again=True)
             self._api.tell(work.session)
             self._network.head_restarted()
+            self._files.tell()
             self._hardware.head_restarted()
             if self._clock_keeper is not None:
                 self._clock_keeper.tell()

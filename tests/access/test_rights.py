@@ -28,6 +28,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "ThawRequest": {}, "OutageRequest": {"domain": "none"}, "MaintenanceRequest": {"reason": "a test"}, "CareRequest": {},
     "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},
     "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},
+    "DiffRequest": {},
 }
 
 

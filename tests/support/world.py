@@ -34,7 +34,8 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = FakeClock()
-        self.settings = Settings(interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), api_port=0)
+        self.settings = Settings(interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), api_port=0,
+                                 sections={"files": {"directory": str(directory / "site")}})
         self.head = Head(directory, self.settings, self.clock)
         self.head.nodes.flood_s = 0.0
         self.ops = Operations(self.head)

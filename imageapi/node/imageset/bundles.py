@@ -28,6 +28,12 @@ from imageapi.spec.state import LastError
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 Layer = Callable[[ImageSpec, Interrupt], Path]
+Files = Callable[[Instance, Path, int], None]
+"""Writes the node's own files into an instance's root, of which the node's user of this number is root. Raises LayercakeError."""
+
+
+def no_files(instance: Instance, root: Path, first: int) -> None:
+    """The node has none."""
 
 
 class AttemptFailed(LayercakeError):
@@ -44,7 +50,8 @@ class Bundles:
     """Makes containers and removes them, each step such that it can be repeated. `layer` gives an image's mounted content."""
 
     def __init__(self, run: Path, runtime: Runtime, layer: Layer, objects: Objects, records: Records, event: EventSink,
-                 overlay_size: str) -> None:
+                 overlay_size: str, files: Files = no_files) -> None:
+        self._files = files
         self._directory = run / "containers"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._runtime = runtime
@@ -71,6 +78,7 @@ class Bundles:
             root = self._root(instance, layer, first)
             marks.append(time.monotonic())
             step = LastError.MOUNT
+            self._files(instance, root, first)
             binds = [*shown, *self._mounts(instance)]
             step = LastError.INIT_FAIL
             instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds, first)

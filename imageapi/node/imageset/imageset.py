@@ -20,7 +20,7 @@ from imageapi.node.attach.rbd import Secret, no_secret
 from imageapi.node.container.execute import Place
 from imageapi.node.container.process import NO_PROCESS, Process, alive
 from imageapi.node.container.runtime import Runtime
-from imageapi.node.imageset.bundles import Bundles
+from imageapi.node.imageset.bundles import Bundles, Files, no_files
 from imageapi.node.imageset.layers import Key, Layers, no_key
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
@@ -44,14 +44,15 @@ def _nothing() -> None:
 class ImageSet:
     """The image set below RUN, and what else the head asks this node for: `objects` and `containers`.
 
-    `open_url` opens an image's address, `secret` gets a key from the head, `key` is what images
-    must be signed by; `busy` says whether work is under way that must not
-    be interrupted; `changed` is called, from any thread, when the state may be another and nobody else would look.
+    `open_url` opens an image's address, `secret` gets a key from the head, `key` is what images must be signed by; `busy` says
+    whether work is under way that must not be interrupted; `files` writes the node's own files into an image's root; `changed` is
+    called, from any thread, when the state may be another and nobody else would look.
     """
 
     def __init__(self, run: Path, runtime: Runtime, open_url: Fetch, event: EventSink, *, secret: Secret = no_secret,
                  key: Key = no_key, clock: Callable[[], float] = boottime, changed: Callable[[], None] = _nothing,
-                 busy: Callable[[], bool] = lambda: False, overlay_size: str = "50%") -> None:
+                 busy: Callable[[], bool] = lambda: False,
+                 overlay_size: str = "50%", files: Files = no_files) -> None:
         self.runtime = runtime
         self.objects = Objects(run, Attachments(run, open_url, secret, event), event)
         self.containers = Containers(run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects)
@@ -59,9 +60,10 @@ class ImageSet:
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
         self._stock = Stock(layers, self.table, event)
-        self._bundles = Bundles(run, runtime, self._stock.layer, self.objects, records, event, overlay_size)
+        self._bundles = Bundles(run, runtime, self._stock.layer, self.objects, records, event, overlay_size, files)
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
         self._roll = Roll(self.table, self._stock, self._bundles, self._running, self._reporter, clock, busy, changed)
+        self._changed = changed
         self._adopted = False
 
     # ---- what is wanted ----------------------------------------------------------------------------------------------
@@ -98,6 +100,11 @@ class ImageSet:
         """A person's order to try again."""
         self.table.clear()
         self._reporter.tell()
+
+    def restart(self, name: str) -> None:
+        """Has an image started anew, as by a roll: prepared, then the old one stopped, and not while the node is BUSY."""
+        self.table.renew(name)
+        self._changed()
 
     # ---- the changes ---------------------------------------------------------------------------------------------------
 

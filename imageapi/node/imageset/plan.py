@@ -49,6 +49,8 @@ class Instance:
     """"" without a health check, else one of the words of imageapi.spec.health."""
     trouble: str = ""
     """What is wrong with it while it is degraded."""
+    stale: bool = False
+    """Another instance is to take its place, though it is what is wanted."""
 
     @property
     def up(self) -> bool:
@@ -110,7 +112,7 @@ def difference(wanted: Iterable[ImageSpec], instances: Iterable[Instance]) -> tu
     old = []
     for instance in instances:
         key = identity(instance.spec)
-        if key in missing and instance.phase in (Phase.RUNNING, Phase.FINISHED):
+        if key in missing and instance.phase in (Phase.RUNNING, Phase.FINISHED) and not instance.stale:
             del missing[key]
         else:
             old.append(instance)

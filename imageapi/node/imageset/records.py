@@ -51,7 +51,7 @@ class Records:
         """Writes an instance down."""
         data = {"id": instance.id, "spec": instance.spec.to_wire(), "phase": instance.phase.name, "pid": instance.process.pid,
                 "started": instance.process.started, "since": instance.since, "health": instance.health,
-                "trouble": instance.trouble}
+                "trouble": instance.trouble, "stale": instance.stale}
         write_json(self.instances / f"{instance.id}.json", data)
 
     def load(self) -> list[Instance]:
@@ -61,7 +61,7 @@ class Records:
             data = read_json(file)
             process = Process(data["pid"], data["started"])
             found.append(Instance(data["id"], parse_image(data["spec"]), Phase[data["phase"]], process, data["since"],
-                                  data.get("health", ""), data.get("trouble", "")))
+                                  data.get("health", ""), data.get("trouble", ""), data.get("stale", False)))
         return found
 
     def forget(self, name: str) -> None:

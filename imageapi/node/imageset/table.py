@@ -231,6 +231,14 @@ class Table:
             if all(i.up for i in self._instances.values()):
                 self._held = None
 
+    def renew(self, image: str) -> None:
+        """What runs of an image is not what is wanted any more: another instance is to take its place."""
+        with self._lock:
+            for instance in self._instances.values():
+                if instance.spec.name == image and instance.phase in LIVE:
+                    instance.stale = True
+                    self._records.save(instance)
+
     def drop(self, instance: Instance) -> None:
         """An instance is not there any more."""
         with self._lock:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from layercake.api.answers.files import SourceChange
 from layercake.api.answers.nodes import Values
 
 
@@ -168,6 +169,7 @@ class InventoryPlan(msgspec.Struct):
     rolls: list[PlannedRoll]
     at_once: list[str]
     taken_back: list[TakenBack]
+    files: list[SourceChange]
 
 
 class RollBegun(msgspec.Struct):

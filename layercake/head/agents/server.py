@@ -29,6 +29,8 @@ from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Claim, Joining, NoJoin
 from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
+from layercake.head.files.room import Room
+from layercake.head.files.room import heard as said_of_files
 from layercake.head.hosting.budget import Budget
 from layercake.head.hosting.table import Table
 from layercake.head.pki import Authority, name_of
@@ -61,8 +63,9 @@ class NodeApi:
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
         images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
-        vault: Vault,
+        vault: Vault, files: Room,
     ) -> None:
+        self._files = files
         self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
@@ -89,6 +92,7 @@ class NodeApi:
             web.get("/node/v1/desired", _guarded(self._desired)),
             web.get("/node/v1/trust", _guarded(self._trust)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
+            web.get("/node/v1/files", _guarded(self._of_node)),
             web.get("/node/v1/agent/{name}", _guarded(self._agent)),
             web.post("/node/v1/drivers", _guarded(self._drivers.wanted)),
             web.get("/node/v1/modules/{name}", _guarded(self._drivers.module)),
@@ -154,7 +158,7 @@ class NodeApi:
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return {**self._table.told_to(record.node), **desired(
+        return {**self._table.told_to(record.node), **self._files.document(record), **desired(
             record, self._address, self._requests.get(record.node.id, {}), self._images.attachment, self._boots.order(record.boots),
             {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,
             partial(self._modules, record))}
@@ -211,6 +215,14 @@ class NodeApi:
             self._store.event(record, events.SECRET_UNREADABLE, str(error))
             raise OperationFailed(f"cannot hand out secret {name}: the head cannot read it") from None
 
+    async def _of_node(self, request: web.Request) -> web.Response:
+        """The node's own files, with the secrets in them."""
+        record = self._authenticate(request)
+        manifest = await self._files.manifest(record)
+        found = await asyncio.to_thread(self._files.for_node, manifest)
+        return web.Response(body=msgspec.json.encode({"mark": manifest.mark, "files": found}), content_type="application/json",
+                            headers={"Cache-Control": "no-store"})
+
     async def _agent(self, request: web.Request) -> web.Response:
         """The agent that a node shall have, and no other."""
         record, name = self._authenticate(request), request.match_info["name"]
@@ -231,6 +243,8 @@ class NodeApi:
                 text = f"{name}: {text}"
             if kind.bearing is not Bearing.STANDING:
                 too_many |= not self._keep(record, kind, text, str(event.get("severity", "")), event.get("data", {}))
+            if kind is minos.events.FILES:
+                self._files.said[record.node.id] = said_of_files(event.get("data", {}))
             if heard(record, kind, text, event.get("data", {})):
                 self._store.mark(record)
         if too_many:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from layercake.head.head import Head
 from layercake.head.operations.boots import BootSets
 from layercake.head.operations.calls import Calls
+from layercake.head.operations.files import NodeFiles
 from layercake.head.operations.guard import Care
 from layercake.head.operations.head import AuthorityChanges
 from layercake.head.operations.images import Images
@@ -24,7 +25,8 @@ class Operations:
     def __init__(self, head: Head) -> None:
         self.head = head
         self.nodes = Nodes(head)
-        self.inventory = InventoryChanges(head)
+        self.files = NodeFiles(head, self.nodes)
+        self.inventory = InventoryChanges(head, self.files)
         self.calls = Calls(head, self.nodes)
         self.power = Power(head, self.nodes, self.calls)
         self.images = Images(head, self.nodes)

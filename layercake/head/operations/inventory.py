@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -20,6 +19,8 @@ from layercake.head.access.caller import said_by
 from layercake.head.boots import arches
 from layercake.head.head import Head
 from layercake.head.inventory import wishes
+from layercake.head.lists.slices import slowly
+from layercake.head.operations.files import NodeFiles, Wanted
 from layercake.head.reading import Answer, Question, answer, is_small, said
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
@@ -39,11 +40,6 @@ from layercake.moduleapi.network import Network
 
 READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
 """What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
-Thing = TypeVar("Thing")
-SLICE_S = 0.002
-"""How long a plan is worked at before the rest of the head has its turn."""
-ROUNDS, NOTHING_S = 25, 0.0003
-"""It goes on when the loop had nothing else to do for a round, which then takes less than so many seconds; or after ROUNDS."""
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
@@ -113,8 +109,8 @@ class _Read:
 class InventoryChanges:
     """Plans and applies inventories."""
 
-    def __init__(self, head: Head) -> None:
-        self._head = head
+    def __init__(self, head: Head, files: NodeFiles) -> None:
+        self._head, self._files = head, files
         self._store = head.store
         self._marks: dict[str, tuple[Node, bytes]] = {}
         self._plans, self._applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING, urgent=True)
@@ -124,7 +120,7 @@ class InventoryChanges:
         InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
         known = {record.name: record.node for record in self._store}
-        marks = {node.name: self._mark(node) async for node in _slowly(known.values())}
+        marks = {node.name: self._mark(node) async for node in slowly(known.values())}
         if len(self._marks) > len(known):  # of nodes that are gone
             self._marks = {name: had for name, had in self._marks.items() if name in known}
         question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, marks,
@@ -136,7 +132,7 @@ class InventoryChanges:
             out = await aside.run("layercake.head.reading", data=data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
-        nodes = {node.name: node async for node in _slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
+        nodes = {node.name: node async for node in slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
         found = _Read(file, nodes, known, tuple(told.removed), told.networks, warnings)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
@@ -144,9 +140,9 @@ class InventoryChanges:
                 check_set(self._head.desire.image(name) for name in names)
             except InputError as error:
                 raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
-        async for node in _slowly(nodes.values()):
+        async for node in slowly(nodes.values()):
             secrets.refuse_outside([node], self._head.vault.directory)
-        found.changes.extend([change async for change in _slowly(diff(
+        found.changes.extend([change async for change in slowly(diff(
             {name: known[name] for name in (*told.removed, *nodes) if name in known}, nodes))])
         return found
 
@@ -173,47 +169,46 @@ class InventoryChanges:
         """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
         _check_text(text, file)
         async with self._plans.turn():
-            digest = self._digest(text)
+            revision = self._store.revision
             new = await self._parse(self._plans, text, file)
+            wanted = await self._files.wanted(new.all())
+            digest, files = _digest(revision, text, wanted), await self._files.plan(wanted)
             changes = new.changes
-            plans = [plan async for plan in _slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
+            plans = [plan async for plan in slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
             said = await asyncio.to_thread(secrets.warnings, list(new.all()), self._head.table.parts, self._head.vault)
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         back = await self._taken_back(changes, new)
         return {
-            "changes": [told async for told in _slowly(change.to_record() for change in changes)], "plans": plans, "digest": digest,
+            "changes": [told async for told in slowly(change.to_record() for change in changes)], "plans": plans, "digest": digest,
             "networks": [c.to_record() for c in self._head.networks.changes(new.networks)],
             "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
             "secrets": await self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
-            "taken_back": [b.to_record() for b in back],
+            "taken_back": [b.to_record() for b in back], "files": files,
         }
 
     async def _sent_elsewhere(self, changes: Iterable[Change], new: _Read) -> list[dict[str, Any]]:
         """The nodes whose secrets would go to another place than before, with both."""
         pairs = [(new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE]
         told = (secrets.sent_elsewhere(old, node, self._head.table.parts) for old, node in pairs)
-        return [found async for found in _slowly(told) if found]
+        return [found async for found in slowly(told) if found]
 
     async def _moves(self, changes: Iterable[Change], new: _Read) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in none."""
         wanted = ((self._store.find(new.nodes[c.node].id), new.nodes[c.node]) for c in _of_images(changes, new))
-        wishes = [Wish(record, node, node.images) async for record, node in _slowly(wanted)
+        wishes = [Wish(record, node, node.images) async for record, node in slowly(wanted)
                   if record is not None and node.state == "up"]
         return moves(wishes, settings_of(self._head.table.settings))
 
     async def _taken_back(self, changes: Iterable[Change], new: _Read) -> list[_TakenBack]:
         """The nodes whose images come from `image roll`, and that this inventory wants as one did before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        async for change in _slowly(_of_images(changes, new)):
+        async for change in slowly(_of_images(changes, new)):
             record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
             if record is not None and record.applied == to:
                 found.setdefault((record.node.images, to), []).append(record.name)
         return [_TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
-
-    def _digest(self, text: str) -> str:
-        return hashlib.blake2b(f"{self._store.revision}\0{text}".encode(), digest_size=16).hexdigest()
 
     def _plan_node(self, node: Node) -> dict[str, Any]:
         planner, known = self._head.table.planner_for(node), self._store.find(node.id)
@@ -234,15 +229,25 @@ class InventoryChanges:
         _check_text(text, file)
         async with self._applied.turn():  # those who may only look do not keep it waiting
             new = await self._parse(self._applied, text, file)
+            wanted = await self._files.wanted(new.all())
+            await self._files.keep(wanted)
         async with self._head.desire.draft() as draft:
-            if digest is not None and digest != self._digest(text):
+            if digest is not None and digest != _digest(self._store.revision, text, wanted):
                 raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
             new = new.over({record.name: record.node for record in self._store})
             if new.removed and not allow_remove:
                 raise Refused(f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
                               hint="say --allow-remove if that is meant")
             moved, rolls = await self._enact(draft, new, consent)
+            self._files.take(draft, wanted, said_by(consent.by))
+        await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
+
+    async def entries(self, text: str, file: str) -> dict[str, Node]:
+        """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors, InputError."""
+        _check_text(text, file)
+        async with self._plans.turn():
+            return {node.name: node for node in (await self._parse(self._plans, text, file)).all()}
 
     async def change(self, name: str, wanted: Mapping[str, Any], unset: Collection[str],
                      consent: Consent = NO_CONSENT) -> dict[str, Any]:
@@ -259,7 +264,11 @@ class InventoryChanges:
             check_set(self._head.desire.image(image) for image in node.images)
             secrets.refuse_outside([node], self._head.vault.directory)
             new = _Read(name, {name: node}, {name: before}, (), networks, (), list(diff({name: before}, {name: node})))
+            sources = await self._files.beside(node)
+            await self._files.keep(sources)
             moved, rolls = await self._enact(draft, new, consent)
+            self._files.take(draft, sources, said_by(consent.by))
+        await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 
     async def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
@@ -270,13 +279,13 @@ class InventoryChanges:
         found = [] if consent.at_once else await self._moves(changes, new)
         later = {r.node.id for move in found for r in move.records}
         moved = self._networks(draft, new, {c.node for c in changes}, by)
-        async for name in _slowly(new.removed):
+        async for name in slowly(new.removed):
             draft.remove(self._store.named(name), self._head.forget)
             draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
-        async for change in _slowly(changes):
+        async for change in slowly(changes):
             if change.node in new.nodes:
                 self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
-        async for node in _slowly(new.all()):
+        async for node in slowly(new.all()):
             self._note(draft, node, later)
         return moved, [self._begin(draft, move, consent) for move in found]
 
@@ -348,6 +357,11 @@ class InventoryChanges:
             draft.change(record, lambda record: setattr(record, "applied", node.images))
 
 
+def _digest(revision: int, text: str, wanted: Wanted) -> str:
+    """Names a text, with the files that it uses, over a state."""
+    return hashlib.blake2b(f"{revision}\0{text}\0{wanted.mark}".encode(), digest_size=16).hexdigest()
+
+
 def _check_text(text: str, file: str) -> None:
     """Raises InputError for what is too long, or could not be written into a file."""
     if len(text) > MAX_TEXT:
@@ -356,20 +370,6 @@ def _check_text(text: str, file: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"cannot use {file}: character {error.start} cannot be written in UTF-8") from None
-
-
-async def _slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
-    """The same; whatever else the head has to do goes first."""
-    since = time.perf_counter()
-    for thing in found:
-        yield thing
-        if time.perf_counter() - since > SLICE_S:
-            for _ in range(ROUNDS):
-                before = time.perf_counter()
-                await asyncio.sleep(0)
-                since = time.perf_counter()
-                if since - before < NOTHING_S:
-                    break
 
 
 def _of_images(changes: Iterable[Change], new: _Read) -> list[Change]:

@@ -1,0 +1,106 @@
+"""The node's own files and its images, put together: who writes into which root, and what is done in an image then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from imageapi.node import idmap
+from imageapi.node.container import execute
+from imageapi.node.imageset.imageset import ImageSet
+from imageapi.node.imageset.plan import Instance
+from imageapi.node.imageset.table import LIVE
+from layercake.kraken.errors import OperationFailed
+from minos.agent.files.keeper import Keeper
+from minos.agent.files.writer import Root
+
+ACTION_S = 60.0
+"""Seconds that a reload may take."""
+
+
+def within(path: Path, first: int, work: Callable[[Root], None]) -> None:
+    """Does something with a root file system of which the node's user `first` is root. Raises LayercakeError, OSError."""
+    def run() -> None:
+        root = Root(path, first)
+        try:
+            work(root)
+        finally:
+            root.close()
+
+    if first:
+        idmap.as_user(first, run)
+    else:
+        run()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningImage:
+    """An image that runs (minos.agent.files.keeper.Running)."""
+
+    images: ImageSet
+    instance: Instance
+
+    @property
+    def id(self) -> str:
+        """Names the instance."""
+        return self.instance.id
+
+    @property
+    def image(self) -> str:
+        """Names the image."""
+        return self.instance.spec.name
+
+    def inside(self, work: Callable[[Root], None]) -> None:
+        """Does something with its root file system. Raises LayercakeError, OSError."""
+        first = idmap.first_user(self.image) if self.instance.spec.container.user_namespace else 0
+        within(Path(f"/proc/{self.instance.process.pid}/root"), first, work)
+
+    def act(self, action: str) -> None:
+        """Reloads a unit, sends a signal, or has it restarted. Raises OperationFailed."""
+        what, _, which = action.partition(" ")
+        if what == "restart":
+            self.images.restart(self.image)
+        elif what == "signal":
+            self._signal(which)
+        else:
+            self._reload(which)
+
+    def _signal(self, name: str) -> None:
+        try:
+            handle = os.pidfd_open(self.instance.process.pid)
+            try:
+                signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])
+            finally:
+                os.close(handle)
+        except (OSError, KeyError) as error:
+            raise OperationFailed(f"cannot send {name}: {error}") from None
+
+    def _reload(self, unit: str) -> None:
+        command = ["systemctl", "reload-or-restart", "--", unit]
+        process = execute.start(self.images.place(self.image), command, errors=subprocess.PIPE)
+        try:
+            _, errors = process.communicate(timeout=ACTION_S)
+        except subprocess.TimeoutExpired:
+            raise OperationFailed(f"cannot reload {unit}: it takes longer than {ACTION_S:.0f} s") from None
+        finally:
+            execute.kill(process)
+        if process.returncode:
+            text = (errors or b"").decode(errors="replace").strip().splitlines()
+            raise OperationFailed(f"cannot reload {unit}: {text[-1][:300] if text else f'status {process.returncode}'}")
+
+
+def running(images: ImageSet) -> Iterator[RunningImage]:
+    """The images that run now."""
+    return (RunningImage(images, instance) for instance in images.instances() if instance.phase in LIVE)
+
+
+def giver(keeper: Callable[[], Keeper]) -> Callable[[Instance, Path, int], None]:
+    """Writes an instance's files before it starts (imageapi.node.imageset.bundles.Files)."""
+    def give(instance: Instance, root: Path, first: int) -> None:
+        within(root, first, lambda opened: keeper().give(instance.id, instance.spec.name, opened))
+
+    return give
