@@ -186,6 +186,9 @@ async def test_a_secret_that_cannot_be_read_is_the_error_of_its_file_alone(site:
     await fetched(site, client)
     (site.directory / "secrets/files/munge").write_text("another one\n")
     assert data((await fetched(site, client))["/etc/munge/munge.key"]) == "another one\n", "as it is when it is fetched"
+    revision = site.node("n0").cfg_revision, site.node("n1").cfg_revision
+    await site.ops.inventory.apply(SITE, "site.yaml", None, False)
+    assert (site.node("n0").cfg_revision, site.node("n1").cfg_revision) == (revision[0] + 1, revision[1]), "who has it is told"
     (site.directory / "secrets/files/munge").unlink()
     found = await fetched(site, client)
     assert "cannot read secret files/munge" in found["/etc/munge/munge.key"]["error"]

@@ -37,12 +37,14 @@ class Site:
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)  # its own PXE, so TFTP is on the way
         self.rack = Rack(directory / "rack", [bios, uefi, bios, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
+        self.files = directory / "files"
+        self.files.mkdir()
 
     def up(self) -> None:
         """From nothing to both nodes running the plain image."""
         images = {"plain-1": plain_image("plain-1"), "plain-2": plain_image("plain-2"), "crash": crashing_image("crash")}
         self.rack.up()
-        self.head.init(SETTINGS)
+        self.head.init({**SETTINGS, "files": {"directory": str(self.files)}})
         self.head.start()
         for name, path in images.items():
             body = {"path": str(path), "name": name, "systemd": False, "command": ["/init"]}

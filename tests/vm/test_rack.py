@@ -79,6 +79,38 @@ def test_systemd_image_reaches_multi_user(site: Site) -> None:
     site.head.cli("image", "roll", "n0", "plain-1")
 
 
+def test_files_are_there_at_the_start_and_change_live(site: Site) -> None:
+    """In minOS, in an image without systemd, and in one with it, whose unit is reloaded."""
+    def of(node: str, path: str, container: str = "") -> str:
+        which = ("--container", container) if container else ()
+        return site.head.cli("node", "exec", node, *which, "--", "cat", path, check=False).stdout
+
+    def entry(text: str) -> str:
+        return site.inventory(images=["debian-1"], files={
+            "/etc/motd": {"source": "motd.j2", "on_change": "write"}, "minos:/etc/site.conf": {"content": f"{text}\n"},
+            "debian-1:/etc/app.conf": {"content": f"{text}\n", "on_change": "reload dbus.service"}})
+
+    (site.files / "motd.j2").write_text("one on {{ node.name }} beside {{ nodes | length - 1 }}\n")
+    site.head.apply(entry("first"))
+    site.head.wait_converged(180)
+    site.head.wait("minOS has its file", lambda: of("n1", "/etc/site.conf") == "first\n", 60)
+    assert of("n1", "/etc/motd", "debian-1") == "one on n1 beside 1\n" and of("n1", "/etc/hostname", "debian-1") == "n1\n"
+    assert len(of("n1", "/etc/machine-id", "debian-1")) == 33
+    before, start = site.facts(), time.time()
+    (site.files / "motd.j2").write_text("two on {{ node.name }}\n")
+    plan = site.head.api("POST", "/v1/inventory/plan", {"yaml": entry("second")})
+    assert plan["files"] == [{"path": "motd.j2", "action": "change", "added": 1, "removed": 1, "nodes": 1}]
+    site.head.apply(entry("second"))
+    site.head.wait("it is told", lambda: kinds(site, "n1", start).count("node.files-written") >= 2, 60)
+    assert of("n1", "/etc/motd", "debian-1") == "two on n1\n" and of("n1", "/etc/site.conf") == "second\n"
+    written = [e["data"] for e in site.head.history("n1") if e["kind"] == "node.files-written" and e["at"] >= start]
+    assert ["reload dbus.service"] in [data.get("done") for data in written], site.head.history("n1")[-5:]
+    assert "two on n1" in site.head.cli("files", "show", "n1", "/etc/motd").stdout
+    assert site.facts() == before, "nothing was started anew"
+    site.head.apply(site.inventory())
+    site.head.wait_converged(180)
+
+
 def test_head_killed_touches_no_healthy_node(site: Site) -> None:
     before = site.facts()
     time.sleep(1)  # the last half second of the history is lost with a head that is killed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,6 +66,7 @@ class Room:
         self.keys = HostKeys(store, desire)
         self._renderer = Renderer()
         self._site: tuple[str, dict[str, Any]] | None = None
+        self._secrets = ""
         self._marks: dict[str, tuple[Node, Any, str, str]] = {}
         self._told: dict[str, str] = {}
         self._made: OrderedDict[tuple[str, str], Manifest] = OrderedDict()
@@ -86,6 +88,7 @@ class Room:
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what was in force; `documents` are those of the sources and of the keys."""
         self.sources.load(documents)
+        self._secrets = self._secrets_now()
         self.keys.load({key: data for key, data in documents.items() if key.startswith(HOST_KEYS)})
 
     async def close(self) -> None:
@@ -93,10 +96,6 @@ class Room:
         await self._renderer.close()
 
     # ---- which files, and when they are others ---------------------------------------------------------------------------
-
-    def changed(self) -> None:
-        """The inventory has changed, or the sources."""
-        self._site = None
 
     def site(self) -> tuple[str, dict[str, Any]]:
         """What templates know of the whole site, and a mark of it. 10,000 nodes: 30 ms, once after an inventory was applied."""
@@ -113,10 +112,10 @@ class Room:
         return self._site
 
     def mark(self, record: Record) -> str:
-        """Stands for all that a node's files depend on, but for the contents of secrets."""
+        """Stands for all that a node's files depend on; for secrets as they were when an inventory was applied last."""
         node, network = record.node, self._networks.told(record.node)
         had = self._marks.get(node.id)
-        version = f"{self.site()[0]} {self.sources.version}"
+        version = f"{self.site()[0]} {self.sources.version} {self._secrets}"
         if had is not None and had[0] is node and had[1] is network and had[2] == version:
             return had[3]
         part = _part(node)
@@ -124,10 +123,16 @@ class Room:
         digests = [(path, s.digest, s.executable) for path, s in self.sources.by_path.items()
                    if used and sources.is_used(path, used)]
         facts = [msgspec.msgpack.encode(part), digests, self._facts(node), self._settings.given, wishes(node).authorized_keys,
-                 self.site()[0] if self._needs_site(part) else ""]
+                 self.site()[0] if self._needs_site(part) else "", self._secrets if _needs_secrets(part) else ""]
         mark = hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest()
         self._marks[node.id] = node, network, version, mark
         return mark
+
+    def _secrets_now(self) -> str:
+        """Stands for the secrets' files as they are on the disk. May block."""
+        place = self._vault.directory / OF_FILES
+        found = sorted((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in os.scandir(place)) if place.is_dir() else []
+        return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
 
     def document(self, record: Record) -> dict[str, Any]:
         """What a node's desired state says of its files."""
@@ -136,7 +141,7 @@ class Room:
 
     async def spread(self) -> None:
         """Has the nodes pull of which the files are others than those that they were told of."""
-        self.changed()
+        self._site, self._secrets = None, await asyncio.to_thread(self._secrets_now)
         since = time.perf_counter()
         for record in list(self._store):
             if self._told.get(record.node.id, "") not in ("", self.mark(record)):
@@ -155,6 +160,10 @@ class Room:
         """What was wrong with a node's files when they were last rendered."""
         mark, found = self._wrong.get(record.node.id, ("", []))
         return found if mark and mark == self.mark(record) else []
+
+    def troubles(self, record: Record) -> list[str]:
+        """What is wrong with a node's files: those that could not be made here, and what the node said."""
+        return [*self.errors(record), *self.said.get(record.node.id, {}).get("errors", ())]
 
     # ---- the files -----------------------------------------------------------------------------------------------------------
 
@@ -184,9 +193,10 @@ class Room:
         mark, facts = self.site()
         entries: list[Entry] = []
         if self._settings.given:
-            others = [(n["ip"], given.names_of(n["name"], {"domain": n["fqdn"].partition(".")[2]})) for n in facts["nodes"]]
-            entries = given.given(record.node, self._networks.told(record.node), others if len(others) <= given.HOSTS_MOST else (),
-                                  await self.keys.of(record), wishes(record.node).authorized_keys)
+            few = facts["nodes"] if len(facts["nodes"]) <= given.HOSTS_MOST else ()
+            others = [(n["ip"], given.names_of(n["name"], {"domain": n["fqdn"].partition(".")[2]})) for n in few]
+            entries = given.given(record.node, self._networks.told(record.node), others, await self.keys.of(record),
+                                  wishes(record.node).authorized_keys)
         wanted = await asyncio.to_thread(self._collect, part, by_path, contents or {})
         texts = [text for _, text in wanted if text is not None]
         rendered = iter(await self._renderer.render(texts, self._facts(record.node), facts, mark) if texts else ())
@@ -246,7 +256,7 @@ class Room:
     def _needs_site(self, part: Files) -> bool:
         """Whether a node's files may depend on other nodes."""
         return (self._settings.given and len(self._store) <= given.HOSTS_MOST) or any(
-            one.template or one.tree or one.source.endswith(TEMPLATE) for one in part.entries.values())
+            map(_may_be_template, part.entries.values()))
 
 
 def shown(entry: Entry) -> str:
@@ -260,6 +270,14 @@ def shown(entry: Entry) -> str:
 def _part(node: Node) -> Files:
     found = node.parts.get("files")
     return found if isinstance(found, Files) else NONE
+
+
+def _needs_secrets(part: Files) -> bool:
+    return any(one.secret or _may_be_template(one) for one in part.entries.values())
+
+
+def _may_be_template(one: File) -> bool:
+    return bool(one.template or one.tree or one.source.endswith(TEMPLATE))
 
 
 def _used(part: Files) -> Iterator[str]:

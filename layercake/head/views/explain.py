@@ -20,9 +20,10 @@ _BOOT = "boot."
 
 
 def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Event] = (), brief: View | None = None,
-                 patience: Patience | None = None) -> dict[str, Any]:
+                 patience: Patience | None = None, files: Iterable[str] = ()) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble that its history
-    tells of. `brief` is how a viewer is shown events: errors and their reasons are left out for one."""
+    tells of. `files` is what is wrong with its files. `brief` is
+    how a viewer is shown events: errors and their reasons are left out for one."""
     explanation = explain(record.planner, record.machine, now)
     view, show = explanation.to_dict(), brief or event_view
     told = list(history)
@@ -39,7 +40,7 @@ def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Eve
     unhealthy = record.unhealthy if brief is None else ""
     network = network_troubles(interfaces_view(record, brief=brief is not None))
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
-            "network": network, "trouble": trouble, "boot": steps,
+            "network": network, "files": [] if brief is not None else list(files), "trouble": trouble, "boot": steps,
             "boot_time": patience.view(record) if patience is not None else None}
 
 
@@ -79,6 +80,7 @@ def explain_text(view: dict[str, Any]) -> str:
     if view["unhealthy"]:
         lines.append(f"  unwell:  {view['unhealthy']}")
     lines += [f"  network: {text}" for text in view.get("network") or []]
+    lines += [f"  files:   {text}" for text in view.get("files") or []]
     blocked = view.get("blocked") or []
     for text in [blocked] if isinstance(blocked, str) else blocked:
         lines.append(f"  blocked: {text}")

@@ -1,0 +1,88 @@
+"""What the files of many nodes cost the head. `python -m tests.bench.files [N ...]`.
+
+A whole head that is not started, with N nodes that have ten templates each. `cpu_s` is the processor's seconds, of the head and of
+the process that renders (`child_cpu_s` of it), until all nodes have asked for their files once, as the route of the nodes does it;
+`stall_ms` is how long the loop stood still at most. `change_*`: one source is another, the inventory is applied, and all ask again.
+`calibration_s` is a fixed loop of pure Python, `*_rel` a figure divided by it. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from layercake.head import pki
+from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.operations import Operations
+from layercake.head.settings import Settings
+from tests.bench.engine import calibration
+from tests.bench.plan import ADDRESS, inventory, measured
+
+FILES = 10
+TEXT = ("# file {n} of {{{{ node.name }}}}\n{{% for mac in node.macs %}}\nmac {{{{ mac }}}}\n{{% endfor %}}\naddress={{{{ node.ip }}}}\n"
+        + 20 * "a line\n")
+
+
+def site(count: int) -> str:
+    """The inventory."""
+    files = ", ".join(f"/etc/f{n}: {{source: f{n}.j2}}" for n in range(FILES))
+    return f"defaults: {{files: {{{files}}}}}\n" + inventory(count, each=False)
+
+
+async def ask(head: Head) -> None:
+    """All nodes ask."""
+    for record in list(head.store):
+        manifest = await head.files.manifest(record)
+        told = await asyncio.to_thread(head.files.for_node, manifest)
+        if manifest.errors or len(told) < FILES:
+            raise SystemExit(f"{record.name}: {manifest.errors}")
+
+
+async def run(directory: Path, count: int) -> dict[str, float]:
+    """One size."""
+    pki.create(directory / "pki", ADDRESS)
+    (directory / "boot").mkdir()
+    sources = directory / "site"
+    sources.mkdir()
+    for n in range(FILES):
+        (sources / f"f{n}.j2").write_text(TEXT.format(n=n))
+    head = Head(directory, Settings(interface="lo", address=ADDRESS, prefix=10, sections={"files": {"directory": str(sources)}}))
+    sys.setswitchinterval(THREAD_S)
+    gc.set_threshold(*GARBAGE)
+    changes, found = Operations(head).inventory, dict[str, float]()
+    await changes.apply(site(count), "bench.yaml", None, False)
+    async with measured(found, "first"):  # with a host key for each node
+        await ask(head)
+        await head.files.close()  # what a process took counts when it has ended
+    (sources / "f0.j2").write_text("other\n" + TEXT.format(n=0))
+    async with measured(found, "change"):
+        await changes.apply(site(count), "bench.yaml", None, False)
+        await ask(head)
+        await head.files.close()
+    await head.database.close(head.store)
+    return found
+
+
+def main() -> None:
+    """One size after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int, nargs="*")
+    options = parser.parse_args()
+    unit = calibration()
+    told = {"calibration_s": round(unit, 3)}
+    for count in options.count or (1_000, 10_000):
+        with tempfile.TemporaryDirectory(prefix="layercake-files-") as scratch:
+            found = asyncio.run(run(Path(scratch), count))
+        found |= {name.replace("_s", "_rel"): value / unit for name, value in found.items() if name.endswith("cpu_s")}
+        print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
