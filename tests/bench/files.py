@@ -24,8 +24,8 @@ from tests.bench.engine import calibration
 from tests.bench.plan import ADDRESS, inventory, measured
 
 FILES = 10
-TEXT = ("# file {n} of {{{{ node.name }}}}\n{{% for mac in node.macs %}}\nmac {{{{ mac }}}}\n{{% endfor %}}\naddress={{{{ node.ip }}}}\n"
-        + 20 * "a line\n")
+TEXT = ("# file {n} of {{{{ node.name }}}}\n{{% for mac in node.macs %}}\nmac {{{{ mac }}}}\n{{% endfor %}}\n"
+        "address={{{{ node.ip }}}}\n" + 20 * "a line\n")
 
 
 def site(count: int) -> str:
