@@ -51,7 +51,11 @@ FILES_WRITTEN = EventKind("node.files-written", Severity.INFO,
 FILES_FAILED = EventKind("node.files-failed", Severity.WARNING,
     "Files of the node could not be fetched or written, or what was to be done then has failed; the text says why.")
 
+TASK_DONE = EventKind("node.task-done", Severity.INFO, "A task of the site was done on the node, before its images start.")
+TASK_FAILED = EventKind("node.task-failed", Severity.WARNING,
+    "A task of the site has failed on the node; the text says why, and whether the images wait for it.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
                                  NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT, CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED,
                                  NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP, FILES,
-                                 FILES_WRITTEN, FILES_FAILED)
+                                 FILES_WRITTEN, FILES_FAILED, TASK_DONE, TASK_FAILED)

@@ -18,6 +18,7 @@ BUILT_IN = (
     "layercake.head.module",
     "imageapi.module",
     "minos.module",
+    "minos.tasks.module",
     "layercake.head.rolls.module",
     "layercake.head.files.module",
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from imageapi.node import idmap
 from imageapi.node.container import execute
@@ -17,6 +18,8 @@ from imageapi.node.imageset.table import LIVE
 from layercake.kraken.errors import OperationFailed
 from minos.agent.files.keeper import Keeper
 from minos.agent.files.writer import Root
+from minos.agent.state import Session
+from minos.agent.tasks.keeper import TaskKeeper
 
 ACTION_S = 60.0
 """Seconds that a reload may take."""
@@ -98,9 +101,21 @@ def running(images: ImageSet) -> Iterator[RunningImage]:
     return (RunningImage(images, instance) for instance in images.instances() if instance.phase in LIVE)
 
 
-def giver(keeper: Callable[[], Keeper]) -> Callable[[Instance, Path, int], None]:
-    """Writes an instance's files before it starts (imageapi.node.imageset.bundles.Files)."""
-    def give(instance: Instance, root: Path, first: int) -> None:
-        within(root, first, lambda opened: keeper().give(instance.id, instance.spec.name, opened))
+class Preparing:
+    """What is done before an instance starts (imageapi.node.imageset.bundles.Files), and before the first one: the site's tasks. It
+    is the node's files and tasks as the agent's loop has them, too (minos.agent.loop.NodeFiles)."""
 
-    return give
+    def __init__(self, files: Keeper, tasks: TaskKeeper) -> None:
+        self._files, self._tasks = files, tasks
+        self.look, self.tell = files.look, files.tell
+
+    def want(self, document: Mapping[str, Any], session: Session) -> None:
+        """Wants what a desired state says of files and tasks."""
+        self._tasks.want(document, session)
+        self._files.want(document, session)
+
+    def give(self, instance: Instance, root: Path, first: int) -> None:
+        """Makes an instance's root ready. Raises LayercakeError."""
+        self._files.ready()
+        self._tasks.finish()
+        within(root, first, lambda opened: self._files.give(instance.id, instance.spec.name, opened))

@@ -11,7 +11,7 @@ import imageapi.mutations
 from imageapi.node.attach.fetch import Body, FileBody
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
-from layercake.node.files import giver, running
+from layercake.node.files import Preparing, running
 from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
@@ -20,6 +20,7 @@ from minos.agent.http.client import Download
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
 from minos.agent.state import Session
+from minos.agent.tasks.keeper import TaskKeeper
 from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
@@ -90,11 +91,13 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the machine runs minOS, and its
     interfaces are the agent's to set. Raises LayercakeError."""
     run = early.config.run
-    files: Keeper
+    preparing: Preparing
     images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
-                      key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run), files=giver(lambda: files))
-    files = Keeper(early.config, early.event, lambda: running(images), Path("/") if owner else None)
+                      key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run),
+                      files=lambda *instance: preparing.give(*instance))
+    preparing = Preparing(Keeper(early.config, early.event, lambda: running(images), Path("/") if owner else None),
+                          TaskKeeper(early.config, early.event))
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)
-    return Agent(early, images, worker, LateApi(early, images, api_port), network, files,
+    return Agent(early, images, worker, LateApi(early, images, api_port), network, preparing,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

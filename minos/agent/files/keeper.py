@@ -117,6 +117,13 @@ class Keeper:
 
     # ---- from the worker: an image is about to start ---------------------------------------------------------------------------
 
+    def ready(self) -> None:
+        """Writes the files of minOS itself, as they are wanted now: what is done before images start may need them. Raises as
+        `give`."""
+        if self._own is not None and (self._wanted or self._has is not None):
+            with self._turn:
+                self._write_own(self._current())
+
     def give(self, instance: str, image: str, root: Root) -> None:
         """Writes an image's files into its root. Raises OperationFailed for one that there is not and cannot be had, and
         Unreachable if nothing is known of the files and the head cannot be asked."""

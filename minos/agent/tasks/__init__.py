@@ -1,0 +1,1 @@
+"""What the site has done on this node before its images start."""

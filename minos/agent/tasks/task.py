@@ -1,0 +1,132 @@
+"""One task of the site (minos.tasks.inventory): checked, and done. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from layercake.kraken.errors import OperationFailed
+
+TAIL = 2000
+"""Bytes of what a command says last: the rest is not kept."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the head said of it. `commands` are what is run for it, in order; `parameters` what is written below /proc/sys."""
+
+    name: str
+    commands: tuple[tuple[str, ...], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+    where: str = ""
+    """The directory that is mounted on; it is made."""
+    when: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 60.0
+    retries: int = 0
+    holds: bool = True
+
+
+def parse(data: object) -> Task:
+    """A task from its wire form. Raises OperationFailed."""
+    try:
+        if not isinstance(data, Mapping):
+            raise TypeError("it is no object")
+        name, mount = str(data["name"]), data.get("mount") or {}
+        commands: list[tuple[str, ...]] = [tuple(map(str, data["run"]))] if data.get("run") else []
+        commands += [("modprobe", *str(module).split()) for module in data.get("modules") or ()]
+        if mount:
+            options = ("-o", str(mount["options"])) if mount.get("options") else ()
+            commands.append(("mount", "-t", str(mount["type"]), *options, str(mount["what"]), str(mount["where"])))
+        parameters = tuple((str(key), str(value)) for key, value in (data.get("sysctl") or {}).items())
+        if any(".." in key or key.startswith("/") for key, _ in parameters):
+            raise ValueError("a kernel parameter that is none")
+        return Task(name, tuple(commands), parameters, str(mount.get("where", "")), dict(data.get("when") or {}),
+                    float(data.get("timeout_s", 60.0)), int(data.get("retries", 0)), data.get("on_failure", "hold") != "go-on")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OperationFailed(f"cannot take the site's tasks: what the head says is not as agreed: {error!r}",
+                              hint="are head and minOS of the same version?") from None
+
+
+def applies(task: Task, traits: Mapping[str, str]) -> bool:
+    """Whether it is to be done here."""
+    for word, its in task.when.items():
+        if word in ("exists", "missing") and Path(its).exists() != (word == "exists"):
+            return False
+        if word in ("arch", "firmware") and traits.get(word) != its:
+            return False
+    return True
+
+
+def do(task: Task, environment: Mapping[str, str], clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
+    """Does it once, in `timeout_s` seconds. Raises OperationFailed with the end of what was said."""
+    deadline = clock() + task.timeout_s
+    for key, value in task.parameters:
+        try:
+            (proc / "sys" / key.replace(".", "/")).write_text(value)
+        except OSError as error:
+            raise OperationFailed(f"cannot set {key} to {value}: {error.strerror}") from None
+    if task.where:
+        try:
+            Path(task.where).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OperationFailed(f"cannot make {task.where}: {error.strerror}") from None
+        if os.path.ismount(task.where):
+            return
+    for command in task.commands:
+        _run(command, environment, max(0.0, deadline - clock()), task.timeout_s)
+
+
+def _run(command: tuple[str, ...], environment: Mapping[str, str], left: float, limit: float) -> None:
+    """A command with all of its group. Raises OperationFailed."""
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
+                                   env={"PATH": PATH, "HOME": "/", **environment}, start_new_session=True)
+    except OSError as error:
+        raise OperationFailed(f"cannot run {command[0][:100]}: {error.strerror}") from None
+    try:
+        said, late = _listen(process, left)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and its group with it
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    text = said.decode(errors="replace").strip()
+    tail = f"; it said last:\n{text}" if text else ""
+    if late:
+        raise OperationFailed(f"{command[0][:100]} was ended after {limit:g} s{tail}")
+    if process.returncode:
+        raise OperationFailed(f"{command[0][:100]} ended with status {process.returncode}{tail}")
+
+
+def _listen(process: subprocess.Popen[bytes], left: float) -> tuple[bytes, bool]:
+    """The end of what it says until it ends, and whether it took too long. What it leaves running may hold the pipe open."""
+    said, deadline = b"", time.monotonic() + left
+    assert process.stdout is not None  # noqa: S101 (for the type checker)
+    handle = os.pidfd_open(process.pid)
+    poll = select.poll()
+    try:
+        poll.register(process.stdout, select.POLLIN)
+        poll.register(handle, select.POLLIN)
+        while True:
+            ready = dict(poll.poll(max(0, int((deadline - time.monotonic()) * 1000))))
+            if not ready:
+                return said, True
+            if process.stdout.fileno() in ready:
+                data = os.read(process.stdout.fileno(), 65536)
+                said = (said + data)[-TAIL:]
+                if data:
+                    continue
+                poll.unregister(process.stdout)
+            elif handle in ready:
+                return said, False
+    finally:
+        os.close(handle)
