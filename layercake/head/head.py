@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from imageapi.store.open import open_store
-from imageapi.store.tickets import Tickets
+from imageapi.store.tickets import Tickets as ImageTickets
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.head import events, modules
@@ -29,7 +29,7 @@ from layercake.head.agents.document import addresses
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
-from layercake.head.boots import BootSets
+from layercake.head.boots import Boots, BootSets
 from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
@@ -42,6 +42,8 @@ from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
 from layercake.head.lists.facts import Unmet
+from layercake.head.machines.keeper import Machines
+from layercake.head.machines.table import Rows
 from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
 from layercake.head.rolls import subjects
@@ -61,6 +63,7 @@ from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeSta
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.network import facing
+from layercake.moduleapi.strangers import Tickets
 
 log = logging.getLogger("layercake.head")
 FLUSH_S = 0.5
@@ -98,7 +101,7 @@ class Head:
         self.networks = SiteNetworks()
         self.teller = Teller(
             self.store, self.table, self.host, lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.vault,
-            settings.site(data_dir), self.networks)
+            settings.site(data_dir), self.networks, lambda: self.boots.served(Boots(), arch="x86_64"))
         self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
         self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)
@@ -120,10 +123,12 @@ class Head:
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
         self.rolls.stopped = self.guard.stopped
+        self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
+                                 self.store.wall)
         self._heads = settings.heads
-        address = addresses(self._serves, image_settings(settings).http_port, Tickets(self.images.directory))
+        address = addresses(self._serves, image_settings(settings).http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault)
+                             self.authority, self.table, self.boots, self.vault, self.machines)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -176,6 +181,8 @@ class Head:
             for record in self.store:
                 if self.boots.of(record.boots, record.node.profile, record.node.arch) == name:
                     self.teller.changed(record)
+        if changed:
+            self.teller.networks()
 
     async def _check_images(self) -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no store."""
@@ -229,6 +236,7 @@ class Head:
         self.boots_touched(self.boots.look())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
+        self.machines.load()
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 

@@ -19,6 +19,7 @@ BUILT_IN = (
     "imageapi.module",
     "minos.module",
     "layercake.head.rolls.module",
+    "layercake.head.machines.module",
 )
 
 

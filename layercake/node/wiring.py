@@ -22,6 +22,7 @@ from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
     from layercake.node.serving import Serving
+    from minos.survey.keeper import Keeper
 
 
 class Context:
@@ -39,9 +40,12 @@ class Context:
 
 
 class LateApi:
-    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the images run by then."""
+    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the images run by then. With it
+    begins the survey of the hardware, of a machine that is ours (`owner`)."""
 
-    def __init__(self, early: Early, images: ImageSet, port: int) -> None:
+    def __init__(self, early: Early, images: ImageSet, port: int, *, owner: bool) -> None:
+        self._owner = owner
+        self._survey: Keeper | None = None
         self._early = early
         self._images = images
         self._port = port
@@ -53,6 +57,10 @@ class LateApi:
 
         serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port)
         serving.start(session)
+        if self._owner:
+            from minos.survey import keeper  # the last of all: nobody waits for it
+
+            self._survey = keeper.start(self._early.config, session, self._early.say)
 
     def tell(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
@@ -63,6 +71,8 @@ class LateApi:
         """Goes on with another certificate."""
         if self._serving is not None:
             self._serving.renew(session)
+        if self._survey is not None:
+            self._survey.session = session
 
 
 def open_url(url: str, offset: int) -> Body:
@@ -92,5 +102,5 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
                       key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run))
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)
-    return Agent(early, images, worker, LateApi(early, images, api_port), network,
+    return Agent(early, images, worker, LateApi(early, images, api_port, owner=owner), network,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
