@@ -139,7 +139,7 @@ class NodeRoutes:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None
         head, record = self._head, self._head.store.named(request.match_info["name"])
         told = await head.database.history.of(head.store, record.name)
-        explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience)
+        explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience, head.machines)
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

@@ -43,6 +43,7 @@ from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
 from layercake.head.lists.facts import Unmet
 from layercake.head.machines.keeper import Machines
+from layercake.head.machines.module import HARDWARE
 from layercake.head.machines.table import Rows
 from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
@@ -122,9 +123,10 @@ class Head:
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
-        self.rolls.stopped = self.guard.stopped
+        self.rolls.stopped = lambda record: self.guard.stopped(record) or self.machines.held(record)
         self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
                                  self.store.wall)
+        self.machines.drifted = self._drifted
         self._heads = settings.heads
         address = addresses(self._serves, image_settings(settings).http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
@@ -288,6 +290,12 @@ class Head:
         self.patience.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
+        self.machines.removed(record)
+
+    def _drifted(self, record: Record, lines: tuple[str, ...]) -> None:
+        """A node's hardware was looked at: whether it is as it was accepted."""
+        found = {HARDWARE.name: "DRIFTED" if lines else "OK"}
+        self.engine.post(record, Discovered(found, lines[0] if lines else "its survey"))
 
     def _barred(self, record: Record, why: str) -> None:
         """Whatever runs on a node is started anew once a person has looked, and not before."""

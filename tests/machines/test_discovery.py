@@ -12,7 +12,7 @@ from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from tests.support.world import World, node_client
 
-FULL = {"smbios": {"system": {"vendor": "ACME", "product": "X1", "serial": "SN-1"}}, "cpu": {"logical": 4}, "memory": 8 << 30,
+FULL: dict[str, Any] = {"smbios": {"system": {"vendor": "ACME", "product": "X1", "serial": "SN-1"}}, "cpu": {"logical": 4}, "memory": 8 << 30,
         "dimms": [{"slot": "A1", "mb": 4096}, {"slot": "A2", "mb": 4096}],
         "disks": [{"name": "sda", "bytes": 1000, "model": "D", "serial": "1"}],
         "cards": [{"name": "eth0", "mac": "02:00:00:00:00:01", "link": True, "mbps": 10000}],

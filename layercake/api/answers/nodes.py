@@ -252,6 +252,7 @@ class ExplanationShown(msgspec.Struct):
     history: list[Any]
     unhealthy: str
     network: list[str]
+    hardware: list[str]
     trouble: list[EventShown]
     boot: list[EventShown]
     boot_time: BootTime | None

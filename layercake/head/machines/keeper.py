@@ -67,6 +67,7 @@ class Machines:
                  wall: Callable[[], float]) -> None:
         self._store, self._rows, self._tickets, self._ask, self._wall = store, rows, tickets, ask, wall
         self._all: dict[str, Machine] = {}
+        self._gone: list[str] = []
         self._nodes: tuple[int, int, dict[str, Record]] = (-1, -1, {})
         self.drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None
         """Told what a node's hardware differs in after each of its surveys."""
@@ -74,6 +75,13 @@ class Machines:
     def load(self) -> None:
         """Reads what was kept."""
         self._all = {machine.key: machine for machine in self._rows.all()}
+        own = {of_node(record) for record in self._store}
+        self._gone = [key for key in self._all if key.startswith("node/") and key not in own]
+        for key in self._gone:
+            del self._all[key]
+        for record in self._store:
+            if (machine := self.of(record)) is not None:
+                self.drifted(record, machine.drift)
 
     # -- what is known
 
@@ -207,8 +215,9 @@ class Machines:
     async def _known_now(self, record: Record) -> None:
         """What was a stranger and is a node now is not kept twice."""
         gone = [of_stranger(mac) for mac in record.node.macs if of_stranger(mac) in self._all]
-        if gone:
-            await self._rows.remove(*gone)
+        left, self._gone = [key for key in self._gone if key not in self._all], []
+        if gone or left:
+            await self._rows.remove(*gone, *left)
             for key in gone:
                 self._all.pop(key, None)
 
@@ -258,8 +267,14 @@ class Machines:
         await self._rows.remove(machine.key)
         self._all.pop(machine.key, None)
 
-    async def removed(self, record: Record) -> None:
-        """A node is gone from the inventory."""
-        machine = self.of(record)
-        if machine is not None:
-            await self.forget(machine)
+    def removed(self, record: Record) -> None:
+        """A node is gone from the inventory. Its row goes with the next one that is written."""
+        if self._all.pop(of_node(record), None) is not None:
+            self._gone.append(of_node(record))
+
+    def held(self, record: Record) -> str:
+        """Why rolls are to leave a node out for its hardware, "" if they are not."""
+        part, machine = record.node.parts.get("machines"), self.of(record)
+        if machine is None or not machine.drift or not isinstance(part, Whereabouts) or part.hardware != "hold":
+            return ""
+        return f"its hardware is not as it was accepted: {machine.drift[0]}"

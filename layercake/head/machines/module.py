@@ -14,6 +14,7 @@ from layercake.base.text import describe, nearest
 from layercake.head.machines.events import EVENTS
 from layercake.head.machines.whereabouts import Claim, at_port
 from layercake.head.machines.whereabouts import serial as claim_of_serial
+from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.fields import Check, Mistake
 from layercake.moduleapi.module import Module, NodePart, Part, Unique
 
@@ -87,5 +88,7 @@ def view(part: Whereabouts | None) -> dict[str, Any]:
             if value}
 
 
+HARDWARE = Variable("hardware", (UNKNOWN, "OK", "DRIFTED"), "whether the node's hardware is as it was accepted")
+
 MODULE = Module(name="machines", doc="By what machines are recognised, and their hardware.", part=Part(Whereabouts, unique=unique,
-                view=view), events=EVENTS)
+                view=view), variables=(HARDWARE,), events=EVENTS)
