@@ -29,7 +29,7 @@ def machine() -> None:
 
 
 def _size(count: int) -> str:
-    return f"{count / 2 ** 30:.0f} GiB"
+    return f"{count / 2 ** 30:.0f} GiB" if count >= 10 << 30 else f"{count >> 20} MiB"
 
 
 @command(machine, "list")

@@ -171,9 +171,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guests: Annotated[tuple[str, ...], Check(of_guests.ranges), Meta(
         description="Ranges of IPv4 addresses, FIRST-LAST, for machines that are not in the inventory: they get an address, and "
                     "nothing to boot. If not given, they get none.")] = ()
-    discovery: Annotated[int, Check(discovery), Meta(
+    discovery: Annotated[int | None, Check(discovery), Meta(
         description="How many machines that are not in the inventory may boot at once to report what they are; it needs `guests`, "
-                    "which their addresses are of. 0: none.")] = 0
+                    "which their addresses are of. If not given, none.")] = None
     guest_lease_s: Annotated[int | None, Check(guest_lease), Meta(
         description="Seconds that a guest's address is leased for, 60 to 86400; 600 if not given.")] = None
 

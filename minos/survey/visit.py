@@ -26,6 +26,8 @@ PATH = "/node/v1/machine"
 LEAST_S, MOST_S, AGAIN_S = 2.0, 300.0, 5.0
 DRIVERS_S, DRIVERS_MOST_S = 0.5, 20.0
 """The drivers of the hardware come in while this starts: it is waited for them, and no longer than that."""
+ON_S = 7200.0
+"""Seconds after which a machine goes off that nobody told to."""
 WAIT, REBOOT, OFF = "wait", "reboot", "off"
 
 
@@ -92,6 +94,8 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
         load()
     while True:
         then, wait = one.speak()
+        if then == WAIT and clock() > until + ON_S:
+            then = OFF  # the head has not spoken with it for long
         if then != WAIT:
             say(f"discovery: {then}")
             os.sync()

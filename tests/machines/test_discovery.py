@@ -12,7 +12,8 @@ from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from tests.support.world import World, node_client
 
-FULL: dict[str, Any] = {"smbios": {"system": {"vendor": "ACME", "product": "X1", "serial": "SN-1"}}, "cpu": {"logical": 4}, "memory": 8 << 30,
+FULL: dict[str, Any] = {"smbios": {"system": {"vendor": "ACME", "product": "X1", "serial": "SN-1"}},
+                        "cpu": {"logical": 4}, "memory": 8 << 30,
         "dimms": [{"slot": "A1", "mb": 4096}, {"slot": "A2", "mb": 4096}],
         "disks": [{"name": "sda", "bytes": 1000, "model": "D", "serial": "1"}],
         "cards": [{"name": "eth0", "mac": "02:00:00:00:00:01", "link": True, "mbps": 10000}],
@@ -149,3 +150,17 @@ def test_an_inventory_gets_more_nodes_and_stays_as_it_was() -> None:
     assert inserted("nodes:\n    # c\n    n0: {}\n", ["a: {}"]) == "nodes:\n    a: {}\n    # c\n    n0: {}\n"
     with pytest.raises(InputError, match="not a block"):
         inserted("nodes: {n0: {}}\n", ["a: {}"])
+
+
+async def test_two_thousand_strangers_cost_the_head_little(world: World) -> None:
+    """All of them at one port with one serial number: the worst that they can say."""
+    import time
+
+    began = time.process_time()
+    for n in range(2000):
+        one = Stranger(world, f"02:00:00:01:{n >> 8:02x}:{n & 255:02x}", f"10.2.{n >> 8}.{n & 255}")
+        await one.says(report(f"SN-{n // 2}", f"{n // 2}", cards=[]))
+    again = await one.says()
+    shown = world.ops.machines.all()
+    assert len(shown) == 2000 and all(len(m["rivals"]) == 1 for m in shown) and again["again_s"] == 100.0
+    assert time.process_time() - began < 20.0

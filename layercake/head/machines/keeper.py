@@ -46,6 +46,11 @@ def wanted(record: Record) -> tuple[Claim, ...]:
     return claims(part if isinstance(part, Whereabouts) else None)
 
 
+def _same(one: Machine, other: Machine) -> bool:
+    """Whether both are one machine that was heard by two of its cards: each says that it has the other's."""
+    return one.mac in other.macs and other.mac in one.macs
+
+
 def small(key: str, mac: str, address: str, found: Report, before: Machine | None, now: float) -> Machine:
     """What is small of a report."""
     system = found.smbios.system
@@ -68,26 +73,47 @@ class Machines:
         self._store, self._rows, self._tickets, self._ask, self._wall = store, rows, tickets, ask, wall
         self._all: dict[str, Machine] = {}
         self._gone: list[str] = []
-        self._nodes: tuple[int, int, dict[str, Record]] = (-1, -1, {})
+        self._strangers: set[str] = set()
+        self._by_claim: dict[tuple[str, str], set[str]] = {}
+        self._nodes: tuple[int, int, dict[str, Record], dict[tuple[str, str], Record]] = (-1, -1, {}, {})
         self.drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None
         """Told what a node's hardware differs in after each of its surveys."""
 
     def load(self) -> None:
         """Reads what was kept."""
-        self._all = {machine.key: machine for machine in self._rows.all()}
         own = {of_node(record) for record in self._store}
-        self._gone = [key for key in self._all if key.startswith("node/") and key not in own]
-        for key in self._gone:
-            del self._all[key]
+        for machine in self._rows.all():
+            if machine.key.startswith("node/") and machine.key not in own:
+                self._gone.append(machine.key)
+            else:
+                self._keep(machine)
         for record in self._store:
             if (machine := self.of(record)) is not None:
                 self.drifted(record, machine.drift)
+
+    def _keep(self, machine: Machine) -> None:
+        """Has a machine in memory, in the place of what was known of it."""
+        self._drop(machine.key)
+        self._all[machine.key] = machine
+        if machine.key.startswith("mac/"):
+            self._strangers.add(machine.key)
+        for claim in machine.claims:
+            self._by_claim.setdefault(claim, set()).add(machine.key)
+
+    def _drop(self, key: str) -> Machine | None:
+        found = self._all.pop(key, None)
+        self._strangers.discard(key)
+        for claim in found.claims if found is not None else ():
+            self._by_claim[claim].discard(key)
+            if not self._by_claim[claim]:
+                del self._by_claim[claim]
+        return found
 
     # -- what is known
 
     def strangers(self) -> list[Machine]:
         """Those that no inventory knows, the newest first. One whose card is a node's by now is none."""
-        return sorted((one for key, one in self._all.items() if key.startswith("mac/") and self.node_by(one.mac) is None),
+        return sorted((one for one in map(self._all.__getitem__, self._strangers) if self.node_by(one.mac) is None),
                       key=lambda one: -one.seen)
 
     def of(self, record: Record) -> Machine | None:
@@ -109,27 +135,33 @@ class Machines:
 
     def node_by(self, mac: str) -> Record | None:
         """The node that has a MAC address in the inventory."""
+        return self._index()[0].get(mac)
+
+    def _index(self) -> tuple[dict[str, Record], dict[tuple[str, str], Record]]:
+        """Nodes by their MAC addresses, and by what the inventory recognises them by. Made anew when that is another one."""
         mark = (len(self._store), self._store.revision)
         if self._nodes[:2] != mark:
-            self._nodes = (*mark, {mac: record for record in self._store for mac in record.node.macs})
-        return self._nodes[2].get(mac)
+            self._nodes = (*mark, {mac: record for record in self._store for mac in record.node.macs},
+                           {(claim.kind, claim.value): record for record in self._store for claim in wanted(record)})
+        return self._nodes[2:]
 
     def alive(self, machine: Machine) -> bool:
         """Whether a stranger was on a short while ago."""
-        return machine.seen > self._wall() - 3 * AGAIN_S - len(self._all) / A_SECOND
+        return machine.seen > self._wall() - 3 * AGAIN_S - len(self._strangers) / A_SECOND
 
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at one port."""
-        since = self._wall() - _OLD_S
-        return [one for one in self._all.values() if one.key != machine.key and one.claims and not set(one.macs) & set(machine.macs)
-                and set(one.claims) & set(machine.claims) and (one.seen > since or one.key.startswith("node/"))]
+        since, keys = self._wall() - _OLD_S, {key for claim in machine.claims for key in self._by_claim.get(claim, ())}
+        others = (self._all[key] for key in sorted(keys - {machine.key}))
+        return [one for one in others if not _same(one, machine) and (one.seen > since or one.key.startswith("node/"))]
 
     def claimants(self, record: Record) -> list[Machine]:
         """The strangers that are where a node is to be, or have its serial number, by the inventory or by its last survey."""
         own = self.of(record)
         marks = {(one.kind, one.value) for one in wanted(record)} | set(own.claims if own is not None else ())
-        since = self._wall() - _OLD_S
-        return [one for one in self.strangers() if marks & set(one.claims) and one.seen > since] if marks else []
+        keys, since = {key for mark in marks for key in self._by_claim.get(mark, ())} & self._strangers, self._wall() - _OLD_S
+        found = (self._all[key] for key in sorted(keys))
+        return [one for one in found if one.seen > since and self.node_by(one.mac) is None]
 
     # -- what comes in
 
@@ -144,10 +176,10 @@ class Machines:
         if isinstance(body.get("report"), dict):
             await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
         elif before is not None:
-            self._all[key] = replace(before, seen=now, alive_until=now + left)
+            self._keep(replace(before, seen=now, alive_until=now + left))
         if self.node_by(mac) is not None:
             return {"then": REBOOT, "again_s": AGAIN_S}
-        again = max(AGAIN_S, len(self._all) / A_SECOND)
+        again = max(AGAIN_S, len(self._strangers) / A_SECOND)
         return {"then": OFF if left < LAST_S else WAIT, "again_s": min(again, max(1.0, left - LAST_S / 2))}
 
     async def _stranger_reports(self, key: str, mac: str, address: str, found: Report, left: float) -> None:
@@ -155,7 +187,7 @@ class Machines:
         machine = replace(small(key, mac, address, found, before, now), alive_until=now + left)
         await self._make_room(key)
         await self._rows.put(machine, msgspec.json.encode(found))
-        self._all[key] = machine
+        self._keep(machine)
         try:
             await self._ask(DISCOVERED, {"mac": mac})
         except LayercakeError as error:
@@ -173,8 +205,8 @@ class Machines:
             common = sorted({f"{kind} {value}" for one in rivals for kind, value in set(one.claims) & set(machine.claims)})
             self._store.event(None, events.DISPUTED, f"{machine.mac} and {', '.join(map(self.name_of, rivals[:5]))} all have "
                               f"{', '.join(common[:3])}: none of them is taken for a node by that", data={"mac": machine.mac})
-        marks = set(machine.claims)
-        for record in self._store:
+        by_claim, marks = self._index()[1], set(machine.claims)
+        for record in {found.node.id: found for mark in machine.claims if (found := by_claim.get(mark)) is not None}.values():
             hint = f"if its board was replaced, `layercake node set {record.name} mac={machine.mac}`"
             both = [str(one) for one in wanted(record) if (one.kind, one.value) in marks]
             if both:
@@ -188,13 +220,13 @@ class Machines:
 
     async def _make_room(self, key: str) -> None:
         """The strangers that were heard the longest ago are forgotten when there are too many."""
-        found = sorted((one for one in self._all.values() if one.key.startswith("mac/")), key=lambda one: one.seen)
-        if key in self._all or len(found) < MOST_STRANGERS:
+        if key in self._all or len(self._strangers) < MOST_STRANGERS:
             return
+        found = sorted(map(self._all.__getitem__, self._strangers), key=lambda one: one.seen)
         gone = [one.key for one in found[:1 + MOST_STRANGERS // 100]]
         await self._rows.remove(*gone)
         for one in gone:
-            self._all.pop(one, None)
+            self._drop(one)
 
     async def survey(self, record: Record, said: object) -> None:
         """A node hands its survey in. The first one is the one that later ones are held against. Raises InputError."""
@@ -208,7 +240,7 @@ class Machines:
         machine = small(key, record.node.macs[0] if record.node.macs else "", record.node.ip, found, before, self._wall())
         machine = replace(machine, accepted=True, drift=differences(baseline, found))
         await self._rows.put(machine, encoded, accepted)
-        self._all[key] = machine
+        self._keep(machine)
         await self._known_now(record)
         self._tell(record, before, machine)
 
@@ -219,7 +251,7 @@ class Machines:
         if gone or left:
             await self._rows.remove(*gone, *left)
             for key in gone:
-                self._all.pop(key, None)
+                self._drop(key)
 
     def _tell(self, record: Record, before: Machine | None, now: Machine) -> None:
         was = before.drift if before is not None else ()
@@ -257,7 +289,7 @@ class Machines:
                 continue
             machine = replace(machine, accepted=True, drift=differences(found, found))
             await self._rows.put(machine, None, msgspec.json.encode(found))
-            self._all[machine.key] = machine
+            self._keep(machine)
             self.drifted(record, machine.drift)
             done.append(record)
         return done
@@ -265,11 +297,11 @@ class Machines:
     async def forget(self, machine: Machine) -> None:
         """Forgets a machine; if it reports again, it is new."""
         await self._rows.remove(machine.key)
-        self._all.pop(machine.key, None)
+        self._drop(machine.key)
 
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
-        if self._all.pop(of_node(record), None) is not None:
+        if self._drop(of_node(record)) is not None:
             self._gone.append(of_node(record))
 
     def held(self, record: Record) -> str:
