@@ -88,8 +88,8 @@ class Machines:
             else:
                 self._keep(machine)
         for record in self._store:
-            if (machine := self.of(record)) is not None:
-                self.drifted(record, machine.drift)
+            if (known := self.of(record)) is not None:
+                self.drifted(record, known.drift)
 
     def _keep(self, machine: Machine) -> None:
         """Has a machine in memory, in the place of what was known of it."""
