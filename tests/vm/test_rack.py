@@ -324,7 +324,6 @@ def test_unknown_machine_is_discovered_adopted_and_boots_as_a_node(site: Site) -
 
 def _surveyed(site: Site, name: str) -> bool:
     found = site.head.cli("machine", "show", name, check=False)
-    print(found.stdout)
     return found.returncode == 0 and "SN-TWO" in found.stdout
 
 
