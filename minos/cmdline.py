@@ -36,7 +36,8 @@ class Address:
 class Identity:
     """What the command line says. `token` is a secret; "" and None stand for what is not given. `time` is
     the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs. `domain`,
-    `mtu`, `routes` (where to, by which router) and `ntp` (time servers) are those of its network."""
+    `mtu`, `routes` (where to, by which router) and `ntp` (time servers) are those of its network. `discover`: no inventory knows
+    this machine, it is to report what it is."""
 
     node: str
     name: str
@@ -53,6 +54,7 @@ class Identity:
     mtu: int | None = None
     routes: tuple[tuple[Address, Address], ...] = ()
     ntp: tuple[str, ...] = ()
+    discover: bool = False
 
     @property
     def search(self) -> str:
@@ -135,5 +137,6 @@ def parse(text: str) -> Identity:
         domain=_checked(found, "domain", _NAME, "a domain"),
         mtu=int(_checked(found, "mtu", _MTU, "a number of bytes")) if found.get("mtu") else None,
         ntp=_servers(found, "ntp"),
+        discover=found.get("discover") == "1",
         routes=tuple(_route(word) for word in found.get("routes", "").split(",") if word),
     )

@@ -60,6 +60,14 @@ def set_child_subreaper() -> None:
     _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
+RB_AUTOBOOT, RB_POWER_OFF = 0x01234567, 0x4321FEDC
+
+
+def reboot(how: int) -> None:
+    """reboot(2), at once: RB_AUTOBOOT or RB_POWER_OFF. Raises OSError."""
+    _check(_libc.reboot(ctypes.c_int(how)), "reboot")
+
+
 def set_hostname(name: str) -> None:
     """sethostname(2)."""
     data = name.encode()

@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
+from layercake.moduleapi.strangers import DISCOVERED
 from pxe.dhcp.relay import Heard
 from pxe.dns.names import NamesShown
 from pxe.guests.table import GuestCount, GuestLeases
+from pxe.nodes import mac_bytes
 from pxe.state import Fetchable
 
 if TYPE_CHECKING:
@@ -53,6 +55,18 @@ async def leases(service: PxeService, request: LeasesRequest) -> GuestLeases:
     return service.guests.leases(request.start)
 
 
+class DiscoveredRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The MAC address of a machine that has reported."""
+
+    mac: Annotated[str, Meta(max_length=17)]
+
+
+@call(DISCOVERED, role=Role.ADMIN, request=DiscoveredRequest, answer=bool)
+async def discovered(service: PxeService, request: DiscoveredRequest) -> bool:
+    """An unknown machine has reported what it is, and gives up its place among those that boot."""
+    return service.guests.strangers.reported(mac_bytes(request.mac))
+
+
 class NamesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Which name or address; all of them without. `records`: false for how it is served alone.
     `start` is where a page begins."""
@@ -80,4 +94,4 @@ async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
     return service.visit(request.seconds)
 
 
-CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, names, visit)
+CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, discovered, names, visit)

@@ -18,6 +18,11 @@ SCRIPT_SENT = EventKind("boot.script-sent", Severity.INFO, "The node's own boot 
 KERNEL_SENT = EventKind("boot.kernel-sent", Severity.INFO, "The kernel has arrived.", Bearing.PROGRESS)
 HARDWARE_SENT = EventKind("boot.hardware-sent", Severity.INFO, "The drivers for its hardware have arrived.", Bearing.PROGRESS)
 INITRD_SENT = EventKind("boot.initrd-sent", Severity.INFO, "minOS has arrived; the node starts it now.", Bearing.PROGRESS)
+DISCOVERING = EventKind("discovery.boots", Severity.INFO,
+    "A machine that is not in the inventory boots to be discovered, as its network allows.")
+DISCOVERY_FULL = EventKind("discovery.waits", Severity.WARNING,
+    "More unknown machines ask for a boot than may be discovered at once: they get no answer until others are done.")
+DISCOVERY_FAILED = EventKind("discovery.failed", Severity.ERROR, "An unknown machine cannot be discovered; the text says why.")
 IGNORED = EventKind("boot.ignored", Severity.INFO,
     "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.", Bearing.ASKS)
 UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
@@ -75,5 +80,6 @@ EVENTS: tuple[EventKind, ...] = (
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
     FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, BEGUN_ANEW, OTHER_FILE,
     NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, POOL_FULL,
+    DISCOVERING, DISCOVERY_FULL, DISCOVERY_FAILED,
     LEASES_NOT_KEPT, BAD_RECORD, NO_DNS, NO_TIME, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

@@ -40,7 +40,7 @@ class Node:
     the node its boot and not its address. `boot_set` is what it boots. `secure_boot`: its firmware runs signed programs only.
     `card_ipxe`: the iPXE that its card has is used. `subnet` is the network that it belongs to, None for that of the head.
     `aliases` are other names of it, `bmc` the IP address of its BMC, "" if it has none. `answers` are those that DHCP keeps for it
-    (pxe.dhcp.answers).
+    (pxe.dhcp.answers). `stranger`: it is in no inventory, and is being discovered (pxe.guests.strangers).
     """
 
     id: str
@@ -58,6 +58,7 @@ class Node:
     aliases: tuple[str, ...] = ()
     bmc: str = ""
     card_ipxe: bool = True
+    stranger: bool = False
     answers: dict[bytes, Kept] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 

@@ -81,7 +81,7 @@ class PxeService(Service):
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         self._http = HttpServer(state, programs, in_image)
-        self._guests = Hosting(conf, Path(site.data_dir), recorder, self._clock)
+        self._guests = Hosting(conf, Path(site.data_dir), recorder, self._clock, self._nodes, self._windows)
         try:
             self._guests.start()
             await self._http.open()
@@ -105,6 +105,7 @@ class PxeService(Service):
         while True:
             await asyncio.sleep(FIRST_S)
             recorder.count()
+            self.guests.strangers.lapse()
 
     def _look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
         """Tells of a node that shall boot from the network while a running system asks for its address: that came from a disk."""

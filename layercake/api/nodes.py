@@ -139,7 +139,8 @@ class NodeRoutes:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None
         head, record = self._head, self._head.store.named(request.match_info["name"])
         told = await head.database.history.of(head.store, record.name)
-        explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience, head.files.troubles(record))
+        explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience, head.machines,
+                                   head.files.troubles(record))
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layercake.api import audit, boots, calls, events, files, graph, guard, head, inventory, power, tokens
+from layercake.api import audit, boots, calls, events, files, graph, guard, head, inventory, machines, power, tokens
 from layercake.api.images import ImageRoutes
 from layercake.api.nodes import NodeRoutes
 from layercake.api.rolls import RollRoutes
@@ -15,6 +15,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     return (
         *head.routes(ops), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
         *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
-        *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops),
-        *files.routes(ops),
+        *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
     )

@@ -23,10 +23,10 @@ _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
 COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "networks": "inventory",
     "dns": "inventory", "node": "nodes", "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls",
-    "events": "events", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard", "boot": "boots",
-    "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check", "backup": "head", "restore": "head",
-    "token": "tokens", "audit": "audit", "sim": "sim", "files": "files",
-    "ssh-known-hosts": "files",
+    "events": "events", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard",
+    "machine": "machines", "boot": "boots", "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check",
+    "backup": "head", "restore": "head", "token": "tokens", "audit": "audit", "sim": "sim",
+    "files": "files", "ssh-known-hosts": "files",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 

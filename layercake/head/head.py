@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from imageapi.store.open import open_store
-from imageapi.store.tickets import Tickets
+from imageapi.store.tickets import Tickets as ImageTickets
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.head import events, modules
@@ -29,7 +29,7 @@ from layercake.head.agents.document import addresses
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
-from layercake.head.boots import BootSets
+from layercake.head.boots import Boots, BootSets
 from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.head.files.room import Room
 from layercake.head.files.sources import DOCUMENTS as SOURCES
@@ -46,6 +46,9 @@ from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
 from layercake.head.lists.facts import Unmet
+from layercake.head.machines.keeper import Machines
+from layercake.head.machines.module import HARDWARE
+from layercake.head.machines.table import Rows
 from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
 from layercake.head.rolls import subjects
@@ -65,6 +68,7 @@ from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeSta
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.network import facing
+from layercake.moduleapi.strangers import Tickets
 
 log = logging.getLogger("layercake.head")
 FLUSH_S = 0.5
@@ -102,7 +106,7 @@ class Head:
         self.networks = SiteNetworks()
         self.teller = Teller(
             self.store, self.table, self.host, lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.vault,
-            settings.site(data_dir), self.networks)
+            settings.site(data_dir), self.networks, lambda: self.boots.served(Boots(), arch="x86_64"))
         self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
         self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)
@@ -123,13 +127,16 @@ class Head:
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
-        self.rolls.stopped = self.guard.stopped
+        self.rolls.stopped = lambda record: self.guard.stopped(record) or self.machines.held(record)
+        self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
+                                 self.store.wall)
+        self.machines.drifted = self._drifted
         self._heads = settings.heads
         self.files = Room(self.store, self.desire, self.networks, self.vault, file_settings(settings),
                           Sources(data_dir / "files"), self._serves, self._told_anew)
-        address = addresses(self._serves, image_settings(settings).http_port, Tickets(self.images.directory))
+        address = addresses(self._serves, image_settings(settings).http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault, self.files)
+                             self.authority, self.table, self.boots, self.vault, self.files, self.machines)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -182,6 +189,8 @@ class Head:
             for record in self.store:
                 if self.boots.of(record.boots, record.node.profile, record.node.arch) == name:
                     self.teller.changed(record)
+        if changed:
+            self.teller.networks()
 
     async def _check_images(self) -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no store."""
@@ -237,6 +246,7 @@ class Head:
         self.boots_touched(self.boots.look())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
+        self.machines.load()
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 
@@ -289,6 +299,12 @@ class Head:
         self.files.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
+        self.machines.removed(record)
+
+    def _drifted(self, record: Record, lines: tuple[str, ...]) -> None:
+        """A node's hardware was looked at: whether it is as it was accepted."""
+        found = {HARDWARE.name: "DRIFTED" if lines else "OK"}
+        self.engine.post(record, Discovered(found, lines[0] if lines else "its survey"))
 
     def _told_anew(self, record: Record) -> None:
         """What a node is told has changed, beside what is wanted of it."""

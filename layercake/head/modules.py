@@ -21,6 +21,7 @@ BUILT_IN = (
     "minos.tasks.module",
     "layercake.head.rolls.module",
     "layercake.head.files.module",
+    "layercake.head.machines.module",
 )
 
 

@@ -13,6 +13,7 @@ from msgspec import Meta
 from layercake.base.text import describe, show
 from layercake.moduleapi import guests as of_guests
 from layercake.moduleapi.fields import LABEL, Check, Mistake, host_ip, number_of, text
+from layercake.moduleapi.strangers import MOST_AT_ONCE
 
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 LEAST_MTU, MOST_MTU = 1280, 9216
@@ -105,6 +106,11 @@ def guest_lease(value: object) -> int:
     return _number(value, 60, 86400, "seconds")
 
 
+def discovery(value: object) -> int:
+    """How many unknown machines boot at once."""
+    return _number(value, 0, MOST_AT_ONCE, "machines at once")
+
+
 class HeadAddress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network that the head itself is in."""
 
@@ -165,6 +171,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guests: Annotated[tuple[str, ...], Check(of_guests.ranges), Meta(
         description="Ranges of IPv4 addresses, FIRST-LAST, for machines that are not in the inventory: they get an address, and "
                     "nothing to boot. If not given, they get none.")] = ()
+    discovery: Annotated[int | None, Check(discovery), Meta(
+        description="How many machines that are not in the inventory may boot at once to report what they are; it needs `guests`, "
+                    "which their addresses are of. If not given, none.")] = None
     guest_lease_s: Annotated[int | None, Check(guest_lease), Meta(
         description="Seconds that a guest's address is leased for, 60 to 86400; 600 if not given.")] = None
 
@@ -189,6 +198,9 @@ def mistakes(network: Network) -> Iterator[Mistake]:
             yield Mistake(f"the route to {target} is of another kind of address than {within}", "", "routes")
         if ipaddress.ip_network(target).prefixlen == 0:
             yield Mistake(f"{target} is the default route", "write it as gateway", "routes")
+    if network.discovery and not network.guests:
+        yield Mistake("discovery needs addresses for the machines that are discovered", "give the network ranges of `guests`",
+                      "discovery")
     gateway = () if network.gateway is None else (network.gateway,)
     named = (*gateway, *network.routes.values(), *network.dns, *network.ntp, *network.relays)
     yield from of_guests.mistakes(network.guests, within, dict.fromkeys(named))

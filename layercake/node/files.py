@@ -16,7 +16,7 @@ from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.plan import Instance
 from imageapi.node.imageset.table import LIVE
 from layercake.kraken.errors import OperationFailed
-from minos.agent.files.keeper import Keeper
+from minos.agent.files.keeper import FileKeeper
 from minos.agent.files.writer import Root
 from minos.agent.state import Session
 from minos.agent.tasks.keeper import TaskKeeper
@@ -105,7 +105,7 @@ class Preparing:
     """What is done before an instance starts (imageapi.node.imageset.bundles.Files), and before the first one: the site's tasks. It
     is the node's files and tasks as the agent's loop has them, too (minos.agent.loop.NodeFiles)."""
 
-    def __init__(self, files: Keeper, tasks: TaskKeeper) -> None:
+    def __init__(self, files: FileKeeper, tasks: TaskKeeper) -> None:
         self._files, self._tasks = files, tasks
         self.look, self.tell = files.look, files.tell
 

@@ -67,7 +67,13 @@ def configuration(found: cmdline.Identity, token: str, authority: Path, run: Pat
 def main_on_node(run: str) -> None:
     """The agent inside minOS: everything is on the kernel command line. Does not return."""
     found = cmdline.parse(Path("/proc/cmdline").read_text())
-    start(configuration(found, found.token, AUTHORITY, Path(run)), api_port=API_PORT, owner=True)
+    config = configuration(found, found.token, AUTHORITY, Path(run))
+    if found.discover:
+        from minos.survey.visit import visit  # here: nodes do not need it
+
+        visit(config, say)
+        return
+    start(config, api_port=API_PORT, owner=True)
 
 
 USAGE = ("usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run DIR "

@@ -15,7 +15,7 @@ from layercake.node.files import Preparing, running
 from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
-from minos.agent.files.keeper import Keeper
+from minos.agent.files.keeper import FileKeeper
 from minos.agent.http.client import Download
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
@@ -25,6 +25,7 @@ from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
     from layercake.node.serving import Serving
+    from minos.survey.keeper import Keeper
 
 
 class Context:
@@ -42,9 +43,12 @@ class Context:
 
 
 class LateApi:
-    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the images run by then."""
+    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the images run by then. With it
+    begins the survey of the hardware, of a machine that is ours (`owner`)."""
 
-    def __init__(self, early: Early, images: ImageSet, port: int) -> None:
+    def __init__(self, early: Early, images: ImageSet, port: int, *, owner: bool) -> None:
+        self._owner = owner
+        self._survey: Keeper | None = None
         self._early = early
         self._images = images
         self._port = port
@@ -56,6 +60,10 @@ class LateApi:
 
         serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port)
         serving.start(session)
+        if self._owner:
+            from minos.survey import keeper  # the last of all: nobody waits for it
+
+            self._survey = keeper.start(self._early.config, session, self._early.say)
 
     def tell(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
@@ -66,6 +74,8 @@ class LateApi:
         """Goes on with another certificate."""
         if self._serving is not None:
             self._serving.renew(session)
+        if self._survey is not None:
+            self._survey.session = session
 
 
 def open_url(url: str, offset: int) -> Body:
@@ -95,9 +105,9 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
                       key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run),
                       files=lambda *instance: preparing.give(*instance))
-    preparing = Preparing(Keeper(early.config, early.event, lambda: running(images), Path("/") if owner else None),
+    preparing = Preparing(FileKeeper(early.config, early.event, lambda: running(images), Path("/") if owner else None),
                           TaskKeeper(early.config, early.event))
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)
-    return Agent(early, images, worker, LateApi(early, images, api_port), network, preparing,
+    return Agent(early, images, worker, LateApi(early, images, api_port, owner=owner), network, preparing,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

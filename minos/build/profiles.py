@@ -55,8 +55,10 @@ NETWORK = "server-nics"
 BASE = ("virtio_pci", "virtio_net", "overlay", "squashfs", "loop")
 """What every node has in minOS itself: the virtual network card, and the three that images are made of."""
 
-LATER: Mapping[str, tuple[str, ...]] = {"rbd": ("rbd",), "verity": ("dm_verity",), "nbd": ("nbd",)}
-"""What only some images need, by the group that imageapi.node.modules loads when the first such image comes."""
+LATER: Mapping[str, tuple[str, ...]] = {"rbd": ("rbd",), "verity": ("dm_verity",), "nbd": ("nbd",),
+                                           "survey": ("af_packet",)}
+"""What only some images need, by the group that imageapi.node.modules loads when the first such image comes; and what the survey
+of the hardware needs to hear switches (minos.survey.neighbours)."""
 
 
 def _package(architecture: str, flavour: str = "") -> str:

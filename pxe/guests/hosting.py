@@ -5,18 +5,23 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import InputError
 from pxe import events
-from pxe.dhcp.decision import Common, Decision, Outcome
+from pxe.dhcp.decision import Common, Decision, Outcome, decide
 from pxe.dhcp.packet import DhcpPacket
 from pxe.guests.decision import answer
 from pxe.guests.keeper import Keeper
+from pxe.guests.pool import Guest
+from pxe.guests.strangers import Strangers
 from pxe.guests.table import GuestCount, GuestLeases, Guests
+from pxe.nodes import Nodes
 from pxe.notes import Note, Recorder
 from pxe.settings import Settings
+from pxe.windows import Windows
 
 CHANGE = frozenset({Outcome.ACKED, Outcome.RELEASED, Outcome.DECLINED})
 """What becomes of packets by which leases are not as they were."""
@@ -25,10 +30,13 @@ CHANGE = frozenset({Outcome.ACKED, Outcome.RELEASED, Outcome.DECLINED})
 class Hosting:
     """Has guests where the head gives addresses; there are none where it does not."""
 
-    def __init__(self, settings: Settings, directory: Path, recorder: Recorder, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, directory: Path, recorder: Recorder, clock: Callable[[], float], nodes: Nodes,
+                 windows: Windows) -> None:
         self._serves, self._recorder, self._clock = settings.dhcp == "serve", recorder, clock
         self._guests = Guests(settings)
         self._keeper = Keeper(directory, self._guests, recorder, clock, time.time)
+        self._nodes, self._windows = nodes, windows
+        self.strangers = Strangers(nodes, windows, directory, clock, time.time)
 
     def start(self) -> None:
         """Reads the leases that were written down."""
@@ -43,6 +51,7 @@ class Hosting:
         """A network is new or has changed."""
         if not self._serves:
             return
+        self.strangers.lapse()
         try:
             self._guests.put(name, network, self._clock())
         except InputError as error:
@@ -53,6 +62,7 @@ class Hosting:
     def remove(self, name: str) -> None:
         """A network is gone."""
         self._guests.remove(name)
+        self.strangers.forget(name)
         self._keeper.changed()
 
     def admits(self, mac: bytes) -> bool:
@@ -65,10 +75,26 @@ class Hosting:
 
     def answer(self, packet: DhcpPacket, unknown: Decision, net: Common) -> Decision:
         """What such a machine gets; `unknown` is what it gets where there are no guests."""
+        if self.strangers.takes(packet) and (found := self._discover(packet, net)) is not None:
+            return found
         decision = answer(packet, unknown, self._guests, net, self._clock())
         if decision.outcome in CHANGE:
             self._keeper.changed()
         return decision
+
+    def _discover(self, packet: DhcpPacket, net: Common) -> Decision | None:
+        """What a machine gets that asks for something to boot; None where its network allows no discovery. Who may not yet gets
+        no answer: firmware asks again, and what runs on the machine asks anew."""
+        now = self._clock()
+        network = self._guests.at(packet, Guest(packet.mac), net, now)
+        if network is None or not network.discovery or packet.mac[0] & 1 or not any(packet.mac):
+            return None
+        notes = self.strangers.begin(packet, network)
+        found = decide(packet, self._nodes, self._windows, net, now)
+        if found.outcome is Outcome.UNKNOWN_MAC:
+            return replace(found, notes=(*found.notes, *notes))
+        self._keeper.changed()
+        return replace(found, notes=(*notes, *found.notes))
 
     def counts(self) -> dict[str, GuestCount]:
         """How many addresses guests have, by network."""

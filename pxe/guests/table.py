@@ -61,12 +61,15 @@ class GuestLeases(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GuestNetwork:
-    """A network with addresses for guests. `times` are the DHCP options that say for how long."""
+    """A network with addresses for guests. `times` are the DHCP options that say for how long. `discovery`: so many
+    machines that nobody knows may boot at once, by this boot set."""
 
     subnet: Subnet
     pool: Pool
     lease_s: int
     times: Mapping[int, bytes]
+    discovery: int = 0
+    boot_set: str = ""
 
     def holds(self, address: bytes) -> bool:
         """Whether an address is one of the network, for a guest or not."""
@@ -105,7 +108,8 @@ class Guests:
         for lease in sorted(leases, key=lambda lease: lease.until):
             pool.restore(lease, now)
         lease_s = told.get("guest_lease_s") or LEASE_S
-        self._networks[name] = GuestNetwork(subnet, pool, lease_s, times(lease_s))
+        self._networks[name] = GuestNetwork(subnet, pool, lease_s, times(lease_s), told.get("discovery") or 0,
+                                            str(told.get("boot_set") or ""))
 
     def remove(self, name: str) -> None:
         """A network is gone; one that is not there is fine."""

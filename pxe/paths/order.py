@@ -86,6 +86,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         f"layercake.sync={word('sync_address', home.place.sync_address)}",
         f"layercake.token={word('token', token)}",
         f"layercake.time={now:.0f}",
+        *(["layercake.discover=1"] if node.stranger else []),
         "panic=10",  # a node that panics starts again by itself, and its firmware then shows up in the history
         *_console(node.console),
         *extra,

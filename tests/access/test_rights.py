@@ -29,6 +29,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},
     "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},
     "DiffRequest": {},
+    "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"}, "AcceptRequest": {},
 }
 
 
@@ -62,6 +63,7 @@ def request(route: Route, node: str) -> tuple[str, Any]:
     path = route.path.replace("{id}", str(OWN_ROLL if node == OWN else OTHER_ROLL))
     noun = path.split("/")[2]
     path = path.replace("{name}", node if noun == "nodes" else NAMES.get(noun, ""))
+    path = path.replace("{mac}", "02:00:00:00:00:01")
     if route.method == "GET":
         return path + (f"?range={node}" if "range" in route.query else f"?node={node}" if route.path == "/v1/events" else ""), None
     if route.body is None:

@@ -19,6 +19,7 @@ from pxe.guests.hosting import Hosting
 from pxe.guests.keeper import FILE, Keeper
 from pxe.guests.pool import Guest
 from pxe.guests.table import AT_ONCE, Guests
+from pxe.nodes import Nodes
 from pxe.notes import Recorder
 from pxe.state import BootState
 from pxe.windows import Windows
@@ -222,7 +223,7 @@ def test_a_crowd_is_read_at_a_bounded_rate_and_guests_always(here: Site) -> None
 @pytest.mark.parametrize("mode", ["proxy", "off"])
 async def test_where_the_site_gives_addresses_there_are_no_guests(
         mode: str, link: FakeLink, clock: FakeClock, tmp_path: Path) -> None:
-    hosting = Hosting(boot_settings(boot={"dhcp": mode}), tmp_path, Recorder(link, Windows(), clock), clock)
+    hosting = Hosting(boot_settings(boot={"dhcp": mode}), tmp_path, Recorder(link, Windows(), clock), clock, Nodes(), Windows())
     hosting.start()
     hosting.put("near", NEAR)
     assert hosting.counts() == {} and not hosting.admits(MAC)

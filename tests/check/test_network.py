@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from layercake.base.packets.lldp import Neighbour
 from layercake.check.finding import Check, Finding, Severity
 from layercake.check.machine import Machine
 from layercake.check.network import interface, routing
@@ -206,7 +207,7 @@ def test_switch_with_short_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     frame = bytes.fromhex("0180c200000e525400000001" "88cc") + b"".join(
         (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs)
     assert part.neighbours([Heard("eth0", frame), Heard("eth0", frame), Heard("eth0", frame[:20])]) == [
-        part.Neighbour("eth0", "sw\\x1b[31m", "Gi1/0/7", 100, 1518)]
+        ("eth0", Neighbour("sw?[31m", "Gi1/0/7", "00:00:00:00:00:00", "", 100, 1518))]
     monkeypatch.setattr(part, "exchange", lambda *_: [Heard("eth0", frame)])
     site = made(tmp_path, machine=Jumbo())
     assert [f.severity for f in lldp.look(site)] == [Severity.OK, Severity.WARNING]

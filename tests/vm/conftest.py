@@ -35,7 +35,8 @@ class Site:
     def __init__(self, directory: Path) -> None:
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI)
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)  # its own PXE, so TFTP is on the way
-        self.rack = Rack(directory / "rack", [bios, uefi, bios, *relay.machines()])
+        unknown = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"))
+        self.rack = Rack(directory / "rack", [bios, uefi, unknown, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
         self.files = directory / "files"
         self.files.mkdir()

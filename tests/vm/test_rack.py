@@ -6,13 +6,16 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from headrun import ROOT
+from vrack import netns
 
 from layercake import __version__
 from minos.build import sets
@@ -279,13 +282,18 @@ def test_node_that_never_answers_dhcp_is_quarantined_and_explained(site: Site) -
     site.head.wait_converged(BOOT_S, {"n1"})
 
 
+def switch_on(site: Site, index: int, what: str) -> None:
+    """A person's own way to a machine that no inventory knows."""
+    node, secret = site.rack.nodes[index], site.rack.secrets
+    assert secret is not None
+    tool = ["ipmitool", "-I", "lanplus", "-C", "3", "-H", node.bmc_address, "-U", "admin", "-f", str(secret.password_file)]
+    assert site.rack.run([*tool, "chassis", "power", what]).returncode == 0
+
+
 def test_unknown_mac_gets_nothing_and_is_shown(site: Site) -> None:
     start = time.time()
     node = site.rack.nodes[2]
-    secret = site.rack.secrets
-    assert secret is not None
-    tool = ["ipmitool", "-I", "lanplus", "-C", "3", "-H", node.bmc_address, "-U", "admin", "-f", str(secret.password_file)]
-    assert site.rack.run([*tool, "chassis", "power", "on"]).returncode == 0
+    switch_on(site, 2, "on")
     try:
         def shown() -> list[dict[str, Any]]:
             events = site.head.api("GET", "/v1/events?kind=dhcp.unknown-mac")["events"]
@@ -294,7 +302,61 @@ def test_unknown_mac_gets_nothing_and_is_shown(site: Site) -> None:
         site.head.wait("the unknown MAC is shown", shown, 120)
         assert "minos:" not in site.rack.console(2)
     finally:
-        assert site.rack.run([*tool, "chassis", "power", "off"]).returncode == 0
+        switch_on(site, 2, "off")
+
+
+ANNOUNCE = """
+import socket, sys, time
+def tlv(kind, value):
+    return (kind << 9 | len(value)).to_bytes(2, "big") + value
+frame = bytes.fromhex("0180c200000e5254000000fe88cc") + tlv(1, b"\\x07sw") + tlv(2, b"\\x05Gi1/0/7") + tlv(3, b"\\0\\x78") + tlv(
+    5, b"rack-sw\\x1b[31m") + tlv(0, b"")
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as card:
+    card.bind((sys.argv[1], 0))
+    while True:
+        card.send(frame)
+        time.sleep(1)
+"""
+"""A switch with a hostile name, at the other end of a machine's cable."""
+
+
+def test_unknown_machine_is_discovered_adopted_and_boots_as_a_node(site: Site) -> None:
+    """It reports what it is made of and where it is cabled, and is a node once the inventory has its entry."""
+    node, before = site.rack.nodes[2], yaml.safe_load(site.inventory())
+    network = {"rack": {"subnet": "10.99.0.0/24", "guests": ["10.99.0.200-10.99.0.209"], "discovery": 2}}
+    site.head.apply(yaml.safe_dump(before | {"networks": network}))
+    switch = site.rack.exec([sys.executable, "-c", ANNOUNCE, netns.tap(2)])
+    switch_on(site, 2, "on")
+    try:
+        def reported() -> bool:
+            found = site.head.api("GET", "/v1/machines")["machines"]
+            return any(m["mac"] == node.mac and m["port"] for m in found)
+
+        site.head.wait("n2 has reported, and knows its switch", reported, BOOT_S)
+        (seen,) = site.head.api("GET", "/v1/machines")["machines"]
+        assert (seen["serial"], seen["switch"], seen["port"], seen["on"]) == ("SN-TWO", "rack-sw?[31m", "Gi1/0/7", True)
+        assert seen["memory"] > 300 << 20 and "joining" not in site.rack.console(2)
+        entries = site.head.api("POST", "/v1/machines/adopt", {"name": "n[2-9]", "ip": node.ip})["entries"]
+        switch_on(site, 2, "off")
+        more = yaml.safe_load("\n".join(entries))
+        assert more["n2"]["mac"] == node.mac and more["n2"]["place"] == {"switch": "rack-sw?[31m", "port": "Gi1/0/7"}
+        written = yaml.safe_load(site.rack.inventory())["nodes"]["n2"]
+        own = {key: written[key] for key in ("bmc", "groups") if key in written}
+        nodes = {**before["nodes"], "n2": {**more["n2"], "images": ["plain-1"], **own}}
+        site.head.apply(yaml.safe_dump({**before, "networks": network, "nodes": nodes}))
+        site.head.wait_converged(BOOT_S, {"n2"})
+        assert site.head.api("GET", "/v1/machines")["machines"] == []
+        site.head.wait("n2 hands its survey in", lambda: _surveyed(site, "n2"), 60)
+    finally:
+        switch.kill()
+        switch.wait()
+        switch_on(site, 2, "off")
+        site.head.apply(yaml.safe_dump(before), allow_remove=True)
+
+
+def _surveyed(site: Site, name: str) -> bool:
+    found = site.head.cli("machine", "show", name, check=False)
+    return found.returncode == 0 and "SN-TWO" in found.stdout
 
 
 def test_image_whose_init_exits_at_once_ends_in_a_readable_state(site: Site) -> None:

@@ -27,12 +27,14 @@ from layercake.head.agents.document import Address, desired
 from layercake.head.agents.drivers import DriverApi
 from layercake.head.agents.heard import heard, set_name
 from layercake.head.agents.joining import Claim, Joining, NoJoin
+from layercake.head.agents.machines import MachineApi
 from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
 from layercake.head.files.room import Room
 from layercake.head.files.room import heard as said_of_files
 from layercake.head.hosting.budget import Budget
 from layercake.head.hosting.table import Table
+from layercake.head.machines.keeper import Machines
 from layercake.head.pki import Authority, name_of
 from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
@@ -63,12 +65,13 @@ class NodeApi:
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
         images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
-        vault: Vault, files: Room,
+        vault: Vault, files: Room, machines: Machines,
     ) -> None:
         self._files = files
         self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
+        self._machines = MachineApi(self._authenticate, machines)
         self._table = table
         self._serves, self._address = serves, address
         self._store = store
@@ -97,6 +100,8 @@ class NodeApi:
             web.post("/node/v1/drivers", _guarded(self._drivers.wanted)),
             web.get("/node/v1/modules/{name}", _guarded(self._drivers.module)),
             web.get("/node/v1/firmware/{path:.+}", _guarded(self._drivers.firmware)),
+            web.post("/node/v1/survey", _guarded(self._machines.survey)),
+            web.post("/node/v1/machine", _guarded(self._machines.stranger)),
             web.post("/node/v1/events", _guarded(self._events)),
             web.post("/node/v1/answers/{id}", _guarded(self._answer)),
         ]

@@ -51,11 +51,13 @@ class Told:
 
 class Teller:
     """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the secrets, `site` is what modules
-    are told of the head, `networks` what of a node's network."""
+    are told of the head, `networks` what of a node's network, `strangers` gives the boot set of those that are being
+    discovered."""
 
     def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault,
-                 site: Site, networks: SiteNetworks) -> None:
+                 site: Site, networks: SiteNetworks, strangers: Callable[[], str] = str) -> None:
         self._vault, self._site, self._networks = vault, site, networks
+        self._strangers = strangers
         self._exposed: set[str] = set()
         self._store = store
         self._boots = boots
@@ -88,8 +90,16 @@ class Teller:
         for module in self._of_networks:
             self._network(module, name)
 
+    def networks(self) -> None:
+        """What machines boot that are being discovered may be another boot set now."""
+        for name, network in self._networks.by_name.items():
+            if network.discovery:
+                self.network(name)
+
     def _network(self, module: Module, name: str) -> None:
         told = self._networks.named(name)
+        if told is not None and told.get("discovery"):
+            told = {**told, "boot_set": self._strangers()}
         message = (pb.FromHead(network_removed=pb.NetworkRemoved(name=name)) if told is None else
                    pb.FromHead(network_changed=pb.NetworkChanged(name=name, json=json.dumps(told).encode())))
         self._host.send(module.name, message)

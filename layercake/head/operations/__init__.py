@@ -13,6 +13,7 @@ from layercake.head.operations.guard import Care
 from layercake.head.operations.head import AuthorityChanges
 from layercake.head.operations.images import Images
 from layercake.head.operations.inventory import InventoryChanges
+from layercake.head.operations.machines import MachineRequests
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.power import Power
 from layercake.head.operations.rolls import RollRequests
@@ -34,4 +35,5 @@ class Operations:
         self.rolls = RollRequests(head, self.nodes)
         self.boots = BootSets(head, self.nodes)
         self.authority = AuthorityChanges(head, self.nodes)
+        self.machines = MachineRequests(head, self.nodes)
         self.tokens = TokenChanges(head)

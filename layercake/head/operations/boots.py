@@ -73,6 +73,7 @@ class BootSets:
             else:
                 draft.documents[boots.DOCUMENT] = name.encode
                 draft.after(partial(setattr, known, "default", name))
+                draft.after(self._head.teller.networks)
             whose = f"nodes of profile {profile}" if of_profile else "nodes"
             draft.event(None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}")
             for record in theirs:

@@ -129,6 +129,10 @@ class Database:
         found = self._db.execute("SELECT key, data FROM documents WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
         return {str(key): bytes(data) for key, data in found}
 
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """What a statement finds in somebody else's table, as the head starts."""
+        return self._db.execute(statement).fetchall()
+
     async def flush(self, store: Store) -> None:
         """Writes what changed since the last flush; returns when it is on its way to the disk.
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from layercake.head.guard.guard import Guard
 from layercake.head.hosting.patience import Patience
+from layercake.head.machines.keeper import Machines, wanted
+from layercake.head.machines.table import Machine
 from layercake.head.state.store import Event, Record
 from layercake.head.views.events import View, event_view
 from layercake.head.views.nodes import interfaces_view, status_of
@@ -15,12 +17,14 @@ from layercake.kraken.events import Severity
 from layercake.kraken.views.explain import explain
 
 _TROUBLE = (Severity.WARNING, Severity.ERROR)
+_KINDS = {"port": "switch port", "serial": "serial number"}
 _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
 
 def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Event] = (), brief: View | None = None,
-                 patience: Patience | None = None, files: Iterable[str] = ()) -> dict[str, Any]:
+                 patience: Patience | None = None, machines: Machines | None = None,
+                 files: Iterable[str] = ()) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble that its history
     tells of. `files` is what is wrong with its files. `brief` is
     how a viewer is shown events: errors and their reasons are left out for one."""
@@ -40,8 +44,40 @@ def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Eve
     unhealthy = record.unhealthy if brief is None else ""
     network = network_troubles(interfaces_view(record, brief=brief is not None))
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
-            "network": network, "files": [] if brief is not None else list(files), "trouble": trouble, "boot": steps,
-            "boot_time": patience.view(record) if patience is not None else None}
+            "network": network, "files": [] if brief is not None else list(files),
+            "hardware": hardware_of(record, machines) if brief is None else [], "trouble": trouble,
+            "boot": steps, "boot_time": patience.view(record) if patience is not None else None}
+
+
+def hardware_of(record: Record, machines: Machines | None) -> list[str]:
+    """What is to be said of a node's machine, for people: where it is, what differs, who else claims to be it, and what is missing
+    to know it."""
+    if machines is None:
+        return []
+    own, claims = machines.of(record), machines.claimants(record)
+    found = [f"differs: {line}" for line in own.drift] if own is not None else []
+    found += [f"moved: {line}" for line in machines.elsewhere(record)]
+    if own is None and wanted(record):
+        found.append("it has not reported yet: it is known by its MAC address alone")
+    elif own is not None:
+        lacks = {one.kind for one in wanted(record)} - {kind for kind, _ in own.claims}
+        found += [f"its {_KINDS.get(kind, kind)} was not seen in its last survey" for kind in sorted(lacks)]
+        found += [f"{machines.name_of(one)} has {_in_common(one, own)} too" for one in machines.rivals(own)[:5]]
+    known = {one.key for one in machines.rivals(own)} if own is not None else set()
+    found += [f"{one.mac} at {one.address}, which no inventory knows, has {_of_inventory(record, one)} of this node "
+              f"(hint: layercake node set {record.name} mac={one.mac})" for one in claims[:5] if one.key not in known]
+    if len(claims) > 1:
+        found.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
+    return found
+
+
+def _in_common(one: Machine, other: Machine) -> str:
+    return ", ".join(sorted(f"{kind} {value}" for kind, value in set(one.claims) & set(other.claims)))
+
+
+def _of_inventory(record: Record, one: Machine) -> str:
+    has = set(one.claims)
+    return ", ".join(str(claim) for claim in wanted(record) if (claim.kind, claim.value) in has) or "what its last survey had"
 
 
 def network_troubles(interfaces: list[dict[str, Any]]) -> list[str]:
@@ -81,6 +117,7 @@ def explain_text(view: dict[str, Any]) -> str:
         lines.append(f"  unwell:  {view['unhealthy']}")
     lines += [f"  network: {text}" for text in view.get("network") or []]
     lines += [f"  files:   {text}" for text in view.get("files") or []]
+    lines += [f"  machine: {text}" for text in view.get("hardware") or []]
     blocked = view.get("blocked") or []
     for text in [blocked] if isinstance(blocked, str) else blocked:
         lines.append(f"  blocked: {text}")

@@ -62,7 +62,7 @@ def fetch(config: Config, session: Session) -> Manifest:
     return parse(parse_json(data))
 
 
-class Keeper:
+class FileKeeper:
     """`running` gives the images that run. `own` is the root of minOS, None on a machine that runs something else."""
 
     def __init__(self, config: Config, event: EventSink, running: Callable[[], Iterable[Running]], own: Path | None,

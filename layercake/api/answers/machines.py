@@ -1,0 +1,73 @@
+"""What the API answers of machines."""
+
+from __future__ import annotations
+
+import msgspec
+
+from layercake.head.machines.report import Report
+
+
+class MachineShown(msgspec.Struct, kw_only=True):
+    """A machine. `node` is "" for one that no inventory knows; `seen_s` is how many seconds ago it was heard; `on`: it waits to be
+    taken in; `drift` is how it differs from what was accepted; `rivals` claim a place or serial number of its own."""
+
+    mac: str
+    node: str
+    macs: list[str]
+    address: str
+    vendor: str
+    product: str
+    serial: str
+    uuid: str
+    cpus: int
+    memory: int
+    disks: int
+    gpus: int
+    uefi: bool
+    bmc: str
+    bmc_mac: str
+    switch: str
+    port: str
+    seen_s: float
+    first_seen: float
+    on: bool
+    drift: list[str]
+    rivals: list[str]
+
+
+class MachineList(msgspec.Struct, kw_only=True):
+    """The machines that no inventory knows."""
+
+    machines: list[MachineShown]
+
+
+class OneMachine(msgspec.Struct, kw_only=True):
+    """A machine with its report, null if that was lost."""
+
+    machine: MachineShown
+    report: Report | None
+
+
+class Adoption(msgspec.Struct, kw_only=True):
+    """A machine and the node that it is to be."""
+
+    name: str
+    mac: str
+    ip: str
+    place: str
+    serial: str
+
+
+class Adopted(msgspec.Struct, kw_only=True):
+    """Entries for the inventory, a line of YAML for each machine; of those that are `disputed` place and serial number are left
+    out."""
+
+    entries: list[str]
+    machines: list[Adoption]
+    disputed: list[str]
+
+
+class Forgotten(msgspec.Struct, kw_only=True):
+    """The machine that was forgotten."""
+
+    forgotten: str

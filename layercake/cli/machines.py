@@ -1,0 +1,149 @@
+"""`layercake machine`: list, show, adopt, accept, forget."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layercake.cli.common.asking import who
+from layercake.cli.common.client import quoted
+from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.output import Column, Output, seconds
+from layercake.inventory.ranges import fold
+from layercake.kraken.errors import InputError
+
+_LIST = (Column("MAC"), Column("ADDRESS"), Column("MACHINE", flexible=True), Column("SERIAL"), Column("CPUS", right=True),
+         Column("MEMORY", right=True), Column("DISKS", right=True), Column("SWITCH PORT"), Column("BMC"),
+         Column("SEEN", right=True), Column("CLAIMED BY"))
+_ADOPT = (Column("NODE"), Column("MAC"), Column("IP"), Column("SWITCH PORT"), Column("SERIAL", flexible=True))
+_NODES = re.compile(r"^nodes:[ \t]*(#.*)?$", re.MULTILINE)
+
+
+@click.group()
+def machine() -> None:
+    """Machines: those that no inventory knows, and the hardware of nodes."""
+
+
+def _size(count: int) -> str:
+    return f"{count / 2 ** 30:.0f} GiB" if count >= 10 << 30 else f"{count >> 20} MiB"
+
+
+@command(machine, "list")
+def list_(app: App) -> Answer:
+    """List the machines that were discovered and that no inventory knows."""
+    answer = app.head.get("/v1/machines")
+    rows = [[m["mac"], m["address"] if m["on"] else "-", f"{m['vendor']} {m['product']}".strip() or "-", m["serial"] or "-",
+             m["cpus"], _size(m["memory"]), m["disks"], f"{m['switch']} {m['port']}".strip() or "-", m["bmc"] or "-",
+             seconds(m["seen_s"]), ",".join(m["rivals"][:3]) or "-"] for m in answer["machines"]]
+    return Answer(answer, lambda out: out.table(_LIST, rows, empty="no unknown machines; see `discovery` of networks"))
+
+
+@command(machine)
+@click.argument("name", metavar="MAC|NODE")
+def show(app: App, name: str) -> Answer:
+    """Show what a machine has reported of its hardware."""
+    answer = app.head.get(f"/v1/machines/{quoted(name)}")
+
+    def tell(out: Output) -> None:
+        for label, value in _facts(answer["machine"], answer["report"] or {}):
+            out.line(f"{label:<10} {value}")
+
+    return Answer(answer, tell)
+
+
+def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
+    bios = report.get("smbios", {}).get("bios", {})
+    found = [("machine", f"{one['vendor']} {one['product']}".strip() or "-"), ("node", one["node"] or "none"),
+             ("serial", one["serial"] or "none that can be used"), ("uuid", one["uuid"] or "-"),
+             ("firmware", " ".join(filter(None, (bios.get("vendor"), bios.get("version"), bios.get("date")))) or "-"),
+             ("boots by", "UEFI" if one["uefi"] else "BIOS"),
+             ("cpus", f"{one['cpus']}: {report.get('cpu', {}).get('model', '-')}"), ("memory", _size(one["memory"]))]
+    found += [("dimm", f"{d.get('slot', '?')}: {d.get('mb', 0)} MB {d.get('vendor', '')} {d.get('part', '')} {d.get('serial', '')}")
+              for d in report.get("dimms", [])]
+    found += [("disk", f"{d['name']}: {d['bytes'] / 1e9:.0f} GB {d.get('model', '')} {d.get('serial', '')}, SMART "
+                       f"{d.get('smart', 'not read')}") for d in report.get("disks", [])]
+    near = report.get("neighbours", {})
+    for card in report.get("cards", []):
+        port = near.get(card["name"], {})
+        speed = f"{card.get('mbps', 0)} Mb/s" if card.get("mbps") else "link" if card.get("link") else "no link"
+        at = f", at {port['switch']} port {port['port']}" if port else ""
+        found.append(("card", f"{card['name']}: {card['mac']} {card.get('driver', '')}, {speed}{at}"))
+    for kind, key in (("gpu", "gpus"), ("fabric", "fabrics")):
+        found += [(kind, f"{d.get('slot')}: {d.get('vendor')}:{d.get('device')}") for d in report.get(key, [])]
+    bmc = report.get("bmc")
+    at = f"{bmc.get('address') or 'no address'} ({bmc.get('mac', '-')}), firmware {bmc.get('firmware', '-')}" if bmc else "none"
+    found += [("bmc", at), ("tpm", report.get("tpm") or "none")]
+    found += [("not seen", f"{part}: {why}") for part, why in report.get("failed", {}).items()]
+    found += [("differs", line) for line in one["drift"]]
+    return found + [("claimed by", name) for name in one["rivals"]]
+
+
+@command(machine)
+@click.argument("macs", metavar="[MAC]...", nargs=-1)
+@click.option("--name", required=True, help="The names of the nodes: n[01-48].")
+@click.option("--ip", required=True, help="The address of the first one; the others follow, without those that nodes have.")
+@click.option("--order", default="switch-port", show_default=True, type=click.Choice(("switch-port", "mac", "serial", "seen")),
+              help="Which machine gets which name.")
+@click.option("--group", "groups", multiple=True, help="A group that they are in; several times for several.")
+@click.option("--bmc", is_flag=True, help="With the addresses of their BMCs; how to speak to them is for a group to say.")
+@click.option("--into", type=click.Path(exists=True, dir_okay=False, writable=True), help="The inventory that the entries go into.")
+@yes_option
+def adopt(app: App, macs: tuple[str, ...], name: str, ip: str, order: str, groups: tuple[str, ...], bmc: bool, into: str | None,
+          yes: bool) -> Answer:
+    """Write the inventory's entries for machines: those named, or all that were discovered. `plan` and `apply` follow."""
+    body = {"macs": list(macs), "name": name, "ip": ip, "order": order, "groups": list(groups), "bmc": bmc}
+    answer = app.head.post("/v1/machines/adopt", body)
+    if into is None:
+        return Answer(answer, "\n".join(("nodes:", *(f"  {entry}" for entry in answer["entries"]))))
+    path = Path(into)
+    made = inserted(path.read_text(encoding="utf-8"), answer["entries"])
+    rows = [[m["name"], m["mac"], m["ip"], m["place"] or "-", m["serial"] or "-"] for m in answer["machines"]]
+    if not yes:
+        app.out.table(_ADOPT, rows)
+        if not app.confirm(f"Write {len(rows)} nodes into {into}?", False):
+            return Answer(code=FAILED)
+    _write(path, made)
+    return Answer(answer, f"{len(rows)} nodes written into {into}; now `layercake plan {into}` and `layercake apply {into}`")
+
+
+def inserted(text: str, entries: list[str]) -> str:
+    """An inventory with more entries, first among its nodes; all else is as it was. Raises InputError."""
+    found = _NODES.search(text)
+    if found is None:
+        if re.search(r"^[\"']?nodes[\"']?[ \t]*:", text, re.MULTILINE):
+            raise InputError("cannot write the entries: `nodes:` of the inventory is not a block", hint="put them in by hand")
+        return text + ("" if not text or text.endswith("\n") else "\n") + "nodes:\n" + "".join(f"  {entry}\n" for entry in entries)
+    after = text[found.end():].lstrip("\n")
+    own = next((line for line in after.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    indent = own[:len(own) - len(own.lstrip())] or "  "
+    return text[:found.end()] + "\n" + "\n".join(indent + entry for entry in entries) + (text[found.end():] or "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step, with the rights that the file has."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.chmod(path.stat().st_mode & 0o777)
+    os.replace(new, path)  # noqa: PTH105 (the path of a symbolic link is kept by neither)
+
+
+@command(machine)
+@nodes_argument
+@yes_option
+def accept(app: App, nodes: str, yes: bool) -> Answer:
+    """Accept the hardware of RANGE as it is now: what differs later is held against that."""
+    if not app.confirm(f"The hardware of {nodes} is right as it is now?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": who()})
+    return Answer(answer, f"accepted: {fold(answer['nodes'])}" if answer["nodes"] else "none of them has reported yet")
+
+
+@command(machine)
+@click.argument("mac")
+def forget(app: App, mac: str) -> Answer:
+    """Forget a machine that no inventory knows."""
+    return Answer(answer := app.head.delete(f"/v1/machines/{quoted(mac)}"), f"forgotten: {answer['forgotten']}")

@@ -1,0 +1,93 @@
+"""What people ask for of machines: to see them, to take strangers into the inventory, to accept or forget what was reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from layercake.head.access.caller import said_by
+from layercake.head.head import Head
+from layercake.head.machines import adopt, events
+from layercake.head.machines.table import Machine
+from layercake.head.operations.nodes import Nodes
+from layercake.head.views.machines import machine_view
+from layercake.inventory import fields, ranges
+from layercake.kraken.errors import InputError, NotFound, Refused
+from layercake.moduleapi.fields import Mistake
+
+
+class MachineRequests:
+    """Operations on machines."""
+
+    def __init__(self, head: Head, nodes: Nodes) -> None:
+        self._head, self._nodes, self._store, self._machines = head, nodes, head.store, head.machines
+
+    def all(self) -> list[dict[str, Any]]:
+        """The machines that no inventory knows, the one heard last first."""
+        return [machine_view(one, self._machines, self._store.wall()) for one in self._machines.strangers()]
+
+    async def one(self, name: str) -> dict[str, Any]:
+        """A machine by its MAC address, or that of a node, with its whole report. Raises NotFound."""
+        machine = self._machines.find(name)
+        found, _ = await self._machines.report(machine)
+        return {"machine": machine_view(machine, self._machines, self._store.wall()), "report": found}
+
+    def adopt(self, macs: Sequence[str], name: str, order: str, ip: str, groups: Sequence[str], *, bmc: bool) -> dict[str, Any]:
+        """The inventory's entries for machines: those with these MAC addresses, or all that were discovered. Nothing changes by
+        that. Raises InputError, NotFound and Refused."""
+        found = [self._machines.find(mac) for mac in macs] if macs else self._machines.strangers()
+        if known := [one for one in found if not one.key.startswith("mac/") or self._machines.node_by(one.mac) is not None]:
+            raise Refused(f"cannot adopt {self._machines.name_of(known[0])}: the inventory has it already")
+        if not found:
+            raise NotFound("cannot adopt: no machine was discovered", hint="see `layercake machine list`")
+        machines, taken = adopt.ordered(found, order), {record.node.ip for record in self._store}
+        names, own = _names(name), {record.name for record in self._store}
+        free = [one for one in names if one not in own][:len(machines)]
+        if len(free) < len(machines):
+            raise Refused(f"cannot adopt {len(machines)} machines as {name}: that is {len(free)} names that no node has",
+                          hint="more names, such as n[001-100]; or say which machines by their MAC addresses")
+        for group in groups:
+            try:
+                fields.group_name(group)
+            except Mistake as mistake:
+                raise InputError(f"cannot adopt: {mistake.message}", hint=mistake.hint) from None
+        disputed = {one.key for one in machines if self._machines.rivals(one)}
+        ips = adopt.addresses(ip, len(machines), taken)
+        lines = adopt.entries(machines, free, ips, groups, bmc=bmc, disputed=disputed)
+        return {"entries": lines, "machines": [{"name": n, "mac": m.mac, "ip": a, "place": _place(m), "serial": m.serial}
+                                               for n, m, a in zip(free, machines, ips, strict=True)],
+                "disputed": sorted(one.mac for one in machines if one.key in disputed)}
+
+    async def accept(self, text: str, by: str) -> list[str]:
+        """The hardware of nodes is right as it is now; returns those of which something was reported."""
+        done = await self._machines.accept(self._nodes.select(text))
+        for record in done:
+            self._store.event(record, events.ACCEPTED, f"by {said_by(by)}")
+        return [record.name for record in done]
+
+    async def forget(self, mac: str, by: str) -> str:
+        """Forgets a machine that no inventory knows. Raises NotFound, and Refused for a node's."""
+        machine = self._machines.find(mac)
+        if not machine.key.startswith("mac/"):
+            raise Refused(f"cannot forget {self._machines.name_of(machine)}: the inventory has it",
+                          hint="take the node out of the inventory; `layercake machine accept` takes its hardware as it is")
+        await self._machines.forget(machine)
+        self._store.event(None, events.FORGOTTEN, f"{machine.mac}, by {said_by(by)}", data={"mac": machine.mac})
+        return machine.mac
+
+
+def _place(machine: Machine) -> str:
+    return " port ".join(machine.place) if all(machine.place) else ""
+
+
+def _names(text: str) -> list[str]:
+    """The names of new nodes. Raises InputError."""
+    try:
+        names = ranges.names_of(text)
+        for name in names:
+            fields.node_name(name)
+    except ranges.BadRange as error:
+        raise InputError(f"cannot adopt as {text[:64]!r}: {error.reason}", hint=error.hint) from None
+    except Mistake as mistake:
+        raise InputError(f"cannot adopt as {text[:64]!r}: {mistake.message}", hint=mistake.hint) from None
+    return names

@@ -1,0 +1,73 @@
+"""The whole report of a machine, as JSON-ready values. Each part fails alone, and says why; the whole is bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from minos.survey import bmc, devices, smart, smbios
+from minos.survey.words import plain
+
+MOST_BYTES = 128 << 10
+"""The largest report, as JSON."""
+_TABLE = "firmware/dmi/tables/DMI"
+_CUT = ("dimms", "disks", "gpus", "fabrics", "cards")
+
+
+def survey(sys: Path = Path("/sys"), proc: Path = Path("/proc"), *, health: Callable[[str], str] = smart.health,
+           ask_bmc: Callable[[], Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """The report: {"smbios", "cpu", "memory", "disks", "cards", "gpus", "fabrics", "bmc", "tpm", "firmware", "failed"}; `failed` is
+    {part: why} of what could not be looked at."""
+    failed: dict[str, str] = {}
+
+    def part(name: str, look: Callable[[], Any], nothing: Any) -> Any:
+        try:
+            return look()
+        except (OSError, ValueError, IndexError, KeyError) as error:
+            failed[name] = plain(getattr(error, "strerror", None) or str(error) or repr(error))
+            return nothing
+
+    table = part("smbios", lambda: smbios.parse((sys / _TABLE).read_bytes()), {})
+    disks = part("disks", lambda: devices.disks(sys), [])
+    for disk in disks:
+        disk["smart"] = part("smart", partial(health, disk["name"]), smart.NOT_READ)
+    pci = part("pci", lambda: devices.pci(sys), {"gpus": [], "fabrics": []})
+    found = {
+        "version": 1, "smbios": {key: table.get(key, {}) for key in ("bios", "system", "board", "chassis")},
+        "processors": table.get("processors", []), "dimms": table.get("dimms", []), "slots": table.get("slots", 0),
+        "cpu": part("cpu", lambda: devices.processors(proc), {}), "memory": part("memory", lambda: devices.memory(proc), 0),
+        "disks": disks, "cards": part("cards", lambda: devices.cards(sys), []), **pci, "neighbours": {},
+        "bmc": part("bmc", ask_bmc or look_at_bmc, {}), "tpm": part("tpm", lambda: devices.tpm(sys), ""),
+        "secure_boot": part("secure boot", lambda: _secure_boot(sys), ""), "uefi": (sys / "firmware/efi").is_dir(),
+        "failed": failed,
+    }
+    return bounded(found)
+
+
+def look_at_bmc(path: Path = bmc.DEVICE) -> Mapping[str, Any]:
+    """What the machine's BMC says in-band; {} for a machine without one. Raises OSError for one that does not answer."""
+    if not path.exists():
+        return {}
+    device = bmc.Ipmi(path)
+    try:
+        return bmc.survey(device.ask)
+    finally:
+        device.close()
+
+
+def _secure_boot(sys: Path) -> str:
+    """"on", "off", or "" where there is no UEFI."""
+    path = sys / "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    return ("on" if path.read_bytes()[-1:] == b"\1" else "off") if path.exists() else ""
+
+
+def bounded(report: dict[str, Any]) -> dict[str, Any]:
+    """The report, with its longest lists cut until it is small enough; `failed` says what was cut."""
+    while len(json.dumps(report)) > MOST_BYTES:
+        longest = max(_CUT, key=lambda key: len(json.dumps(report[key])))
+        report["failed"][longest] = "there are too many to report"
+        report[longest] = report[longest][:len(report[longest]) // 2]
+    return report

@@ -1,0 +1,87 @@
+"""The tables of SMBIOS (DSP0134): machine, board, firmware, processors, and memory by DIMM. Pure: bytes in, plain values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from minos.survey.words import plain
+
+MOST = 4096
+"""Structures that are read at most."""
+BIOS, SYSTEM, BOARD, CHASSIS, PROCESSOR, MEMORY = 0, 1, 2, 3, 4, 17
+_DIMMS, _SOCKETS = 1024, 64
+
+
+class Structure(NamedTuple):
+    """One structure: its kind, its formatted area, and the strings behind it."""
+
+    kind: int
+    data: bytes
+    strings: tuple[bytes, ...]
+
+    def text(self, at: int) -> str:
+        """The string that the byte at an offset numbers, "" for none."""
+        number = self.data[at] if at < len(self.data) else 0
+        return plain(self.strings[number - 1]) if 0 < number <= len(self.strings) else ""
+
+    def word(self, at: int, size: int = 2) -> int:
+        """A number at an offset, 0 where the structure is too old to have it."""
+        return int.from_bytes(self.data[at:at + size], "little") if at + size <= len(self.data) else 0
+
+
+def structures(table: bytes) -> Iterator[Structure]:
+    """The structures of a table, as far as it can be read."""
+    at = 0
+    for _ in range(MOST):
+        if at + 4 > len(table) or table[at + 1] < 4:
+            return
+        end = at + table[at + 1]
+        stop = table.find(b"\0\0", end)
+        if end > len(table) or stop < 0:
+            return
+        yield Structure(table[at], table[at:end], tuple(table[end:stop].split(b"\0")))
+        at = stop + 2
+
+
+def parse(table: bytes) -> dict[str, Any]:
+    """What people want to know of a table: {"bios", "system", "board", "chassis", "processors", "dimms", "slots"}."""
+    found: dict[str, Any] = {"processors": [], "dimms": [], "slots": 0}
+    for one in structures(table):
+        if one.kind == BIOS and "bios" not in found:
+            found["bios"] = {"vendor": one.text(4), "version": one.text(5), "date": one.text(8)}
+        elif one.kind == SYSTEM and "system" not in found:
+            found["system"] = {"vendor": one.text(4), "product": one.text(5), "version": one.text(6), "serial": one.text(7),
+                               "uuid": _uuid(one.data[8:24]), "sku": one.text(25)}
+        elif one.kind == BOARD and "board" not in found:
+            found["board"] = {"vendor": one.text(4), "product": one.text(5), "version": one.text(6), "serial": one.text(7)}
+        elif one.kind == CHASSIS and "chassis" not in found:
+            found["chassis"] = {"vendor": one.text(4), "serial": one.text(7), "asset": one.text(8)}
+        elif one.kind == PROCESSOR and len(found["processors"]) < _SOCKETS and one.word(24, 1) & 0x40:
+            found["processors"].append({"socket": one.text(4), "model": one.text(16), "mhz": one.word(20),
+                                        "cores": one.word(35, 1) if one.word(35, 1) != 0xFF else one.word(42),
+                                        "threads": one.word(37, 1) if one.word(37, 1) != 0xFF else one.word(46)})
+        elif one.kind == MEMORY and found["slots"] < _DIMMS:
+            found["slots"] += 1
+            if (mb := _megabytes(one)):
+                found["dimms"].append({"slot": one.text(16), "bank": one.text(17), "mb": mb, "mhz": one.word(21),
+                                       "vendor": one.text(23), "serial": one.text(24), "part": one.text(26)})
+    return found
+
+
+def _uuid(data: bytes) -> str:
+    """The machine's UUID; the first three fields are little-endian (7.2.1). "" for one that says nothing."""
+    if len(data) < 16 or data in (bytes(16), b"\xff" * 16):
+        return ""
+    data = data[3::-1] + data[5:3:-1] + data[7:5:-1] + data[8:]
+    return "-".join((data[:4].hex(), data[4:6].hex(), data[6:8].hex(), data[8:10].hex(), data[10:].hex()))
+
+
+def _megabytes(one: Structure) -> int:
+    """The size of a DIMM, 0 for a slot that is empty or does not say (7.18.1)."""
+    size = one.word(12)
+    if size == 0x7FFF:
+        return one.word(28, 4) & 0x7FFFFFFF
+    if size in (0, 0xFFFF):
+        return 0
+    return (size & 0x7FFF) >> 10 if size & 0x8000 else size

@@ -1,0 +1,104 @@
+"""A machine that no inventory knows: it reports what it is, again when it has heard what it is cabled to, and waits to be taken in.
+
+It has no session: a ticket lets it hand in its report, and the head's answers say how long to wait and what to do then. Nothing
+else can be had for it, and nothing is kept here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercake.base.text import parse_json
+from layercake.kraken.errors import LayercakeError
+from minos import hardware, syscalls
+from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.state import Config
+from minos.survey.neighbours import Listener, heard, load, names
+from minos.survey.report import survey
+
+PATH = "/node/v1/machine"
+LEAST_S, MOST_S, AGAIN_S = 2.0, 300.0, 5.0
+DRIVERS_S, DRIVERS_MOST_S = 0.5, 20.0
+"""The drivers of the hardware come in while this starts: it is waited for them, and no longer than that."""
+ON_S = 7200.0
+"""Seconds after which a machine goes off that nobody told to."""
+WAIT, REBOOT, OFF = "wait", "reboot", "off"
+
+
+def drivers_are_there(run: Path) -> bool:
+    """Whether the process that loads the drivers has been through all devices once. A minOS without an archive of drivers has all
+    that it ever gets."""
+    return (run / hardware.FOUND).exists() or not Path(hardware.PACKED).exists()
+
+
+class Visit:
+    """`exchange` sends a body to the head and gives its answer, `look` makes the report, `clock` is in seconds."""
+
+    def __init__(self, config: Config, exchange: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+                 look: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> None:
+        self._config, self._exchange, self._look, self._say = config, exchange, look, say
+        self._report: dict[str, Any] = {}
+        self._neighbours: dict[str, Any] = {}
+        self._fresh = False
+
+    def look(self) -> None:
+        """Looks at the machine anew."""
+        self._report, self._fresh = self._look(), True
+
+    def heard(self, card: str, neighbour: Mapping[str, Any]) -> None:
+        """A switch has said which port a card is at."""
+        if self._neighbours.get(card) != neighbour:
+            self._neighbours[card], self._fresh = dict(neighbour), True
+
+    def speak(self) -> tuple[str, float]:
+        """Hands the report in if there is news, or says that the machine is still there: (what to do, after how many seconds)."""
+        body: dict[str, Any] = {"ticket": self._config.token, "mac": self._config.mac, "boot_id": self._config.boot_id}
+        if self._fresh:
+            body["report"] = self._report | {"neighbours": self._neighbours}
+        try:
+            answer = self._exchange(body)
+            then, again = str(answer["then"]), float(answer["again_s"])
+        except (LayercakeError, OSError, KeyError, TypeError, ValueError) as error:
+            self._say(f"discovery: {error}")
+            return WAIT, AGAIN_S
+        if self._fresh:
+            self._say(f"discovery: reported, {len(self._neighbours)} cards know their switch")
+        self._fresh = False
+        return (then if then in (REBOOT, OFF) else WAIT), min(MOST_S, max(LEAST_S, again))
+
+
+def visit(config: Config, say: Callable[[str], None]) -> None:
+    """Reports and waits until the head says that the machine is known now, or that it was on for long enough. Returns never."""
+    url = parse_url(config.head)
+    connection = Connection(url, tls_context(config.authority))
+
+    def exchange(body: Mapping[str, Any]) -> Mapping[str, Any]:
+        status, data = connection.request("POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode())
+        answer = parse_json(data) if data else {}
+        if not isinstance(answer, dict) or status != 200:
+            raise ValueError(f"the head answers {status}: {str(answer.get('error', '') if isinstance(answer, dict) else '')[:200]}")
+        return answer
+
+    one, listener, clock = Visit(config, exchange, survey, say), Listener(), time.monotonic
+    until = clock() + DRIVERS_MOST_S
+    while not drivers_are_there(config.run) and clock() < until:
+        time.sleep(DRIVERS_S)
+    one.look()
+    with contextlib.suppress(OSError):  # then no switch is heard, and the report says none
+        load()
+    while True:
+        then, wait = one.speak()
+        if then == WAIT and clock() > until + ON_S:
+            then = OFF  # the head has not spoken with it for long
+        if then != WAIT:
+            say(f"discovery: {then}")
+            os.sync()
+            syscalls.reboot(syscalls.RB_AUTOBOOT if then == REBOOT else syscalls.RB_POWER_OFF)
+        for said in heard(listener, names, clock, clock() + wait):
+            one.heard(said.card, said.view())
