@@ -10,6 +10,7 @@ FUZZ_INPUTS ?= 1000000
 STORE ?=
 RACK ?=
 PCAP ?=
+DISCOVERY ?=
 DRIVER ?=
 
 .PHONY: help install fetch deb demo vagrant test test-fast fuzz bench docs lint proto lock sbom clean
@@ -18,7 +19,8 @@ help:
 	@echo "make deb            the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb"
 	@echo "make demo [KEEP=1] [STORE=rbd] [RACK=libvirt] [PCAP=DIR]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
 	@echo "                    Ceph, with RACK=libvirt on libvirt domains whose BMCs are virtualbmc and sushy-emulator; with PCAP=DIR"
-	@echo "                    DIR/NAME.pcap has what machine NAME says and hears"
+	@echo "                    DIR/NAME.pcap has what machine NAME says and hears; with DISCOVERY=1 there are two machines more, which no inventory"
+	@echo "                    knows: they are discovered, taken in by their switch ports, and reached by ssh"
 	@echo "make vagrant [DRIVER=qemu]  the Vagrantfile's rack on a libvirtd of its own, from a box made here to running images, and away again"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
@@ -73,7 +75,7 @@ $(VENV_LIBVIRT)/.done: vm-testbed/libvirt.lock vm-testbed/packages-libvirt.txt
 	@touch $@
 
 demo: fetch $(if $(filter libvirt,$(RACK)),$(VENV_LIBVIRT)/.done)
-	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK)) $(if $(PCAP),--pcap $(PCAP))
+	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK)) $(if $(PCAP),--pcap $(PCAP)) $(if $(DISCOVERY),--discovery)
 
 # Its libvirtd is in namespaces of its own; the box is kept. Without DRIVER it tries whether KVM works.
 vagrant: install $(VENV_LIBVIRT)/.done

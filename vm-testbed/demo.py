@@ -3,6 +3,7 @@
 Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep` leaves it up to play with.
 With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph, which the machines read them from as they need them. With
 `--rack libvirt` (`make demo RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator.
+With `--discovery` (`make demo DISCOVERY=1`) there are two machines more, which no inventory knows (discoverydemo.py).
 With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its network is recorded.
 """
 
@@ -19,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from cephrun import POOL, CephError, CephRun
+from discoverydemo import Discovery
 from headclient import HeadRunError
 from headrun import HeadRun
 from sampleimages import crashing_image, systemd_image
 from vrack.rack import Rack, RackError
 from vrack.recording import Recording
+from vrack.spec import VmSpec, standard_nodes
 
 NODES = 4
 NAMES = f"n[0-{NODES - 1}]"
@@ -33,13 +36,16 @@ LIMIT_S = 600.0
 class Demo:
     """One run of the demo; `say` prints what happens and when."""
 
-    def __init__(self, directory: Path, store: str = "file", rack: str = "qemu", pcap: Path | None = None) -> None:
+    def __init__(self, directory: Path, store: str = "file", rack: str = "qemu", pcap: Path | None = None,
+                 *, discovery: bool = False) -> None:
         self.directory = directory
         self.store = store
         self.ceph: CephRun | None = None
         self.started = time.monotonic()
-        self.rack = Rack(directory / "rack", NODES, libvirt=rack == "libvirt")
+        nodes = [*standard_nodes(NODES), VmSpec(), VmSpec()] if discovery else NODES
+        self.rack = Rack(directory / "rack", nodes, libvirt=rack == "libvirt")
         self.head = HeadRun(self.rack, directory / "head")
+        self.discovery = Discovery(self.rack, self.head, directory, self.layercake, self.say) if discovery else None
         self.pcap = pcap
         self.recording = Recording(self.rack, pcap) if pcap is not None else None
 
@@ -58,11 +64,13 @@ class Demo:
         """From nothing to a rolled rack."""
         self.say("building two system images (systemd, Debian); kept for the next time")
         images = {name: systemd_image(name) for name in ("debian-1", "debian-2")}
-        self.say(f"bringing up a rack of {NODES} machines, all off")
+        images |= self.discovery.images() if self.discovery is not None else {}
+        self.say(f"bringing up a rack of {len(self.rack.nodes)} machines, all off")
         self.rack.up()
         if self.recording is not None:
             self.recording.start()
-        settings = self.cluster() if self.store == "rbd" else None
+        settings = self.cluster() if self.store == "rbd" else {}
+        settings |= self.discovery.settings() if self.discovery is not None else {}
         self.say("making a head: certificate authority, minOS")
         self.head.init(settings)
         self.say("starting the head")
@@ -70,7 +78,8 @@ class Demo:
         for name, path in images.items():
             self.layercake("image", "add", name, str(path))
         inventory = self.directory / "rack.yaml"
-        inventory.write_text(self.rack.inventory(images=["debian-1"]))
+        text = self.rack.inventory(images=["debian-1"])
+        inventory.write_text(text if self.discovery is None else self.discovery.known(text))
         self.layercake("plan", str(inventory))
         self.say("applying the inventory: every node from power-off to a running image")
         start = time.monotonic()
@@ -81,6 +90,8 @@ class Demo:
         self.layercake("node", "explain", "n1")
         self.layercake("power", "status", NAMES)
         self.in_cluster()
+        if self.discovery is not None:
+            self.discovery.run()
         self.excerpt()
 
     def rolls(self) -> None:
@@ -160,10 +171,11 @@ def main() -> int:
     parser.add_argument("--store", choices=("file", "rbd"), default="file", help="where the images are")
     parser.add_argument("--rack", choices=("qemu", "libvirt"), default="qemu",
                         help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with virtualbmc")
+    parser.add_argument("--discovery", action="store_true", help="with two machines more, which no inventory knows")
     parser.add_argument("--pcap", type=Path, help="a directory: NAME.pcap there gets what machine NAME says and hears")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="layercake-demo-"))
-    demo = Demo(directory, options.store, options.rack, options.pcap)
+    demo = Demo(directory, options.store, options.rack, options.pcap, discovery=options.discovery)
     try:
         demo.run()
         if options.keep:

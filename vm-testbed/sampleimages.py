@@ -9,7 +9,7 @@ from pathlib import Path
 import serviceimages
 import smallimages
 from headrun import CACHE
-from serviceimages import build_slurm_image, build_web_image
+from serviceimages import build_slurm_image, build_ssh_image, build_web_image
 from smallimages import build_plain_image, build_systemd_image
 
 # Ends at once: what a broken image looks like to a node.
@@ -40,6 +40,11 @@ def systemd_image(version: str) -> Path:
 def web_image(version: str) -> Path:
     """A Debian with systemd and a web server, about 40 MB."""
     return _cached(version, version, lambda out: build_web_image(out, CACHE / "images", version=version))
+
+
+def ssh_image(version: str) -> Path:
+    """A Debian with systemd and sshd, about 60 MB."""
+    return _cached(version, version, lambda out: build_ssh_image(out, CACHE / "images", version=version))
 
 
 def slurm_image(version: str, munge_key: bytes | None) -> Path:

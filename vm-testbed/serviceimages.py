@@ -1,4 +1,4 @@
-"""Two Debian images that do something: a web server under systemd, and a Slurm compute node without it.
+"""Three Debian images that do something: a web server and an SSH server under systemd, and a Slurm compute node without it.
 
 They are what a site's own Dockerfiles would make, in the form that tests and the demo can have without a registry.
 """
@@ -13,6 +13,7 @@ from smallimages import PACKAGES, debian_base, prepare_systemd, unpacked, write
 from imageapi.build.squash import squash
 
 WEB_PACKAGES = (*PACKAGES, "lighttpd")
+SSH_PACKAGES = (*PACKAGES, "openssh-server")
 SLURM_PACKAGES = ("slurmd", "munge")
 SLURM_SCRIPTS = Path(__file__).resolve().parents[1] / "imageapi/slurm"
 """The prolog and epilog, `layercake-busy` as it is inside a container, and the image's init."""
@@ -29,6 +30,16 @@ def build_web_image(out: Path, cache: Path, *, version: str = "v1", suite: str =
         write(tree / "var/www/html/index.html", f"{version}\n")
         # The package's own configuration asks for a log directory, which is part of what was left out.
         write(tree / "etc/tmpfiles.d/web.conf", "d /var/log/lighttpd 0750 www-data www-data\n")
+        return squash(tree, out)
+
+
+def build_ssh_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
+    """Debian with systemd and sshd, which has no host keys of its own: those are the node's. Must run as root. Raises
+    OperationFailed."""
+    with unpacked(debian_base(cache, "ssh", SSH_PACKAGES, suite)) as tree:
+        prepare_systemd(tree, version)
+        for key in (tree / "etc/ssh").glob("ssh_host_*"):
+            key.unlink()
         return squash(tree, out)
 
 

@@ -337,7 +337,6 @@ def test_unknown_machine_is_discovered_adopted_and_boots_as_a_node(site: Site) -
         assert (seen["serial"], seen["switch"], seen["port"], seen["on"]) == ("SN-TWO", "rack-sw?[31m", "Gi1/0/7", True)
         assert seen["memory"] > 300 << 20 and "joining" not in site.rack.console(2)
         entries = site.head.api("POST", "/v1/machines/adopt", {"name": "n[2-9]", "ip": node.ip})["entries"]
-        switch_on(site, 2, "off")
         more = yaml.safe_load("\n".join(entries))
         assert more["n2"]["mac"] == node.mac and more["n2"]["place"] == {"switch": "rack-sw?[31m", "port": "Gi1/0/7"}
         written = yaml.safe_load(site.rack.inventory())["nodes"]["n2"]

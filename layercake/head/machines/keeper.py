@@ -149,6 +149,11 @@ class Machines:
         """Whether a stranger was on a short while ago."""
         return machine.seen > self._wall() - 3 * AGAIN_S - len(self._strangers) / A_SECOND
 
+    def waits(self, mac: str) -> bool:
+        """Whether a stranger with this MAC address has booted from this head, and waits to be taken in."""
+        found = self._all.get(of_stranger(mac))
+        return found is not None and self.alive(found)
+
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at one port."""
         since, keys = self._wall() - _OLD_S, {key for claim in machine.claims for key in self._by_claim.get(claim, ())}
