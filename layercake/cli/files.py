@@ -55,7 +55,13 @@ def _texts(out: Output, found: list[dict[str, Any]]) -> None:
     for file in found:
         if len(found) > 1:
             out.line(f"# for {', '.join(file['for'])}")
-        out.line(file["error"] or file["text"].removesuffix("\n"))
+        _lines(out, file["error"] or file["text"])
+
+
+def _lines(out: Output, text: str) -> None:
+    """A text of several lines; what no screen should be given is escaped in each."""
+    for line in text.splitlines():
+        out.line(line)
 
 
 @command(files)
@@ -75,7 +81,7 @@ def diff(app: App, range_: str, file: str) -> Answer:
         for change in found["changes"]:
             then = change["on_change"] or "images that run have it when they are started next"
             out.line(f"{fold(change['nodes'])}: {change['path']} for {change['for']} ({then})")
-            out.line(change["diff"].removesuffix("\n"))
+            _lines(out, change["diff"])
 
     return Answer(found, say)
 
@@ -85,4 +91,4 @@ def diff(app: App, range_: str, file: str) -> Answer:
 def ssh_known_hosts(app: App, range_: str) -> Answer:
     """Print the SSH host keys of the nodes, as lines for ~/.ssh/known_hosts."""
     text = app.head.text("/v1/ssh/known-hosts", **({"range": range_} if range_ else {}))
-    return Answer({"known_hosts": text.splitlines()}, text.removesuffix("\n") or "no node has a host key yet")
+    return Answer({"known_hosts": text.splitlines()}, lambda out: _lines(out, text or "# no node has a host key yet"))

@@ -80,6 +80,7 @@ class _Loader:
         self._fields = {module: _keys_of(part) for module, part in parts.items()}  # slow: once, not for a node
         self._last: dict[str, tuple[dict[str, Field], NodePart | None]] = {}
         self._keys = Keys.of(parts)
+        self._mappings = {key for key, rule in self._keys.own.items() if rule.merged}
         self._whole = {part.key for part in parts.values() if part.struct.WHOLE}
         self._reader = Reader(problems, self._keys, groups, known_images)
         self._own = ipaddress.ip_interface(heads[0]).network if heads else None
@@ -154,7 +155,9 @@ class _Loader:
             broken |= layer.broken
             for prefix in self._none(layer.shared):
                 merged = {k: v for k, v in merged.items() if not k.startswith(prefix)}
-            merged.update(layer.shared)
+            for key, found in layer.shared.items():
+                before = merged.get(key) if key in self._mappings else None
+                merged[key] = found if before is None else Field({**before.value, **found.value}, found.mark)
         return merged, broken
 
     def _node(self, name: str, label: str, section: Section, merged: dict[str, Field], broken: set[str]) -> None:

@@ -28,6 +28,7 @@ class Rule:
     missing: str = ""
     required: bool = False
     several: bool = False
+    merged: bool = False
 
 
 def _profile(value: Any) -> str:
@@ -62,7 +63,8 @@ def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
 def _rule(hint: Any, required: bool) -> Rule:
     for found in getattr(hint, "__metadata__", ()):
         if isinstance(found, Check):
-            return Rule(found.one, found.after, found.own, found.each, found.missing, required, found.several)
+            return Rule(found.one, found.after, found.own, found.each, found.missing, required, found.several,
+                        found.merged)
     return Rule(lambda value: converted(value, hint), required=required)
 
 

@@ -44,7 +44,8 @@ class Check:
     """How a field is read beyond its type. `one` checks a value. `own`: each node has one of its own, so it stands under nodes, and
     for a node range it is a list, or a start that counts up by `after` (start, steps). `each`: it may be such a list. `several`: a
     node has several of them, `after` gives a tuple, and in a list of starts each counts up.
-    `missing` is the hint when it is required and not there."""
+    `missing` is the hint when it is required and not there. `merged`: it is a mapping, and what a later layer says is put over what
+    an earlier one said, key by key."""
 
     one: Callable[[Any], Any]
     after: Callable[[str, int], Any] | None = None
@@ -52,6 +53,7 @@ class Check:
     each: bool = False
     missing: str = ""
     several: bool = False
+    merged: bool = False
 
 
 def text(value: object) -> str:

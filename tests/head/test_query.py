@@ -40,7 +40,8 @@ class Plain:
         return self.times.get(name)
 
 
-NODE = Plain({"power": "ON", "image": "ERROR", "name": "n7", "ip": "10.0.1.9", "status": "working", "trait:firmware": "uefi"},
+NODE = Plain({"power": "ON", "image": "ERROR", "name": "n7", "ip": "10.0.1.9", "status": "working", "trait:firmware": "uefi",
+              "label:rack": "r7"},
              {"group": ("gpu", "rack1")}, {"unchanged": 400.0, "seen": None, "unconverged": 10.0})
 
 
@@ -49,6 +50,7 @@ NODE = Plain({"power": "ON", "image": "ERROR", "name": "n7", "ip": "10.0.1.9", "
     ("trait:firmware=uefi", True), ("ip in 10.0.1.0/24", True), ("ip in 10.0.2.0/24", False), ("name in n[0-9]", True),
     ("ip in fd00::/64", False), ("not name in n[0-9]", False), ("power=OFF or power=ON and image=ACTIVE", False),
     ("(power=OFF or power=ON) and image=ERROR", True), ("seen>1s", False), ("not seen>1s", True), ("seen<=1d", False),
+    ("label:rack=r7", True), ("label:rack!=r7", False), ("label:owner=physics", False), ("not label:owner=physics", True),
     ("unconverged<1m", True), ("unchanged>=0.1h", True), ("not not group=rack1", True), ("((power=ON))", True),
 ])
 def test_what_a_query_means(text: str, means: bool) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 
 from layercake.base.clock import Clock
 from layercake.head.guard.facts import Verdict
-from layercake.head.lists.query import SEVERAL, TEXTS
+from layercake.head.inventory import wishes
+from layercake.head.lists.query import LABEL, SEVERAL, TEXTS
 from layercake.head.state.store import Record, Store
 from layercake.head.views.nodes import status_of
 
@@ -43,7 +44,9 @@ class RecordFacts:
         self._now, self._unmet, self._why = now, unmet, why
 
     def text(self, name: str) -> str:
-        """The value of a variable, or of one of TEXTS."""
+        """The value of a variable, of one of TEXTS, or of a label."""
+        if name.startswith(LABEL):
+            return wishes(self.record.node).labels.get(name.removeprefix(LABEL), "")
         if name not in TEXTS:
             return self.record.value(name)
         if name == "status":

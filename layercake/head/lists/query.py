@@ -4,8 +4,8 @@
     test   = NAME ("=" | "!=" | "<" | "<=" | ">" | ">=") VALUE  |  NAME "in" VALUE
 
 A NAME is a variable (power, image), `status`, `wanted`, `name`, `group`, `network`, `ip`, `mac`, `trait:arch`, `trait:firmware`,
-`trait:profile`, or a time: `unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it is not as
-wanted). Times are numbers with s, m, h or d. `in` takes a node range for a name, a subnet for an address.
+`trait:profile`, `label:KEY`, or a time: `unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it is
+not as wanted). Times are numbers with s, m, h or d. `in` takes a node range for a name, a subnet for an address.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _ORDER: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne}
 TIMES = ("unchanged", "seen", "unconverged")
 TRAITS = ("trait:arch", "trait:firmware", "trait:profile")
+LABEL = "label:"
 TEXTS = ("status", "wanted", "name", "network", "ip", *TRAITS)
 SEVERAL = ("group", "mac")
 JOINING = ("and", "or", "not", "in")
@@ -43,7 +44,7 @@ class Facts(Protocol):
     """What a query may ask of one node."""
 
     def text(self, name: str) -> str:
-        """The value of a variable, or of one of TEXTS; "" for none."""
+        """The value of a variable, of one of TEXTS, or of a label; "" for none."""
 
     def several(self, name: str) -> Collection[str]:
         """The values of one of SEVERAL."""
@@ -85,7 +86,7 @@ class _Parser:
         self._text = text
         self._most, self._ranges = most, 0
         self._variables = variables
-        self._names = (*variables, *TEXTS, *SEVERAL, *TIMES)
+        self._names = (*variables, *TEXTS, *SEVERAL, *TIMES, f"{LABEL}KEY")
         self._tokens = list(self._split())
         self._at = 0
         self._tests = 0
@@ -159,7 +160,7 @@ class _Parser:
         self._tests += 1
         if self._tests > MAX_TESTS:
             self._wrong(name.at, f"there are more than {MAX_TESTS} tests")
-        if name.text not in self._names:
+        if name.text not in self._names and not (name.text.startswith(LABEL) and name.text != LABEL):
             self._wrong(name.at, f"nodes have no {show(name.text)}",
                         nearest(name.text, self._names) or f"there are {', '.join(self._names)}")
         if self._next("in"):
