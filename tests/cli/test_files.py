@@ -1,4 +1,4 @@
-"""files, ssh-known-hosts, and a plan with files: what a person sees, line by line, and nothing of a file's own does to the screen."""
+"""files and ssh-known-hosts: what a person sees, line by line; what is in a file does nothing to the screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def test_a_file_is_shown_line_by_line_and_cannot_touch_the_screen(head: CannedAp
     done = run("files", "show", "n0", "/etc/motd")
     assert done.out.splitlines()[0] == "one" and "\x1b" not in done.out and len(done.out.splitlines()) == 2
     head.answers["GET /v1/nodes/n0/files"] = (200, {
-        "node": "n0", "current": False, "waiting": ["app:/etc/motd"], "errors": [], "files": [FILE, {**FILE, "error": "line 3: no"}]})
+        "node": "n0", "current": False, "waiting": ["app:/etc/motd"], "errors": [],
+        "files": [FILE, {**FILE, "error": "line 3: no"}]})
     done = run("files", "show", "n0")
     assert "at the image's next start" in done.out and "line 3: no" in done.out and done.code == 1
     assert "has not said yet" in done.err
