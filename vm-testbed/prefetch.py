@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cleanroot import SUITES, base
 from headrun import CACHE
-from serviceimages import SLURM_PACKAGES, SSH_PACKAGES, WEB_PACKAGES
+from serviceimages import CLOUD_PACKAGES, SLURM_PACKAGES, SSH_PACKAGES, WEB_PACKAGES
 from smallimages import PACKAGES, debian_base
 
 from layercake.debian.build import libraries
@@ -33,6 +33,7 @@ WANTED: dict[str, Callable[[], object]] = {
     "what arm64 machines have": lambda: arm64(CACHE),
     "the base of the systemd image": lambda: debian_base(IMAGES, "systemd", PACKAGES, SUITE),
     "the base of the web image": lambda: debian_base(IMAGES, "web", WEB_PACKAGES, SUITE),
+    "a Debian with cloud-init": lambda: debian_base(IMAGES, "cloud", CLOUD_PACKAGES, SUITE),
     "the base of the SSH image": lambda: debian_base(IMAGES, "ssh", SSH_PACKAGES, SUITE),
     "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),
     "the libraries in Layercake's package": libraries,

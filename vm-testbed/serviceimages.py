@@ -14,6 +14,7 @@ from imageapi.build.squash import squash
 
 WEB_PACKAGES = (*PACKAGES, "lighttpd")
 SSH_PACKAGES = (*PACKAGES, "openssh-server")
+CLOUD_PACKAGES = ("cloud-init", "openssh-server")
 SLURM_PACKAGES = ("slurmd", "munge")
 SLURM_SCRIPTS = Path(__file__).resolve().parents[1] / "imageapi/slurm"
 """The prolog and epilog, `layercake-busy` as it is inside a container, and the image's init."""

@@ -25,6 +25,7 @@ from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
     from layercake.node.serving import Serving
+    from minos.agent.metadata.service import Metadata
     from minos.survey.keeper import Keeper
 
 
@@ -40,6 +41,22 @@ class Context:
     def busy(self) -> bool:
         """Whether `layercake-busy busy` was said."""
         return is_busy(self._run)
+
+
+class LateMetadata:
+    """What images are told that ask as clouds answer: nothing of it is imported where the head has nothing for it."""
+
+    def __init__(self) -> None:
+        self._service: Metadata | None = None
+
+    def take(self, files: Mapping[str, bytes]) -> None:
+        """What is said from now on. Raises OperationFailed."""
+        if self._service is None and files:
+            from minos.agent.metadata.service import Metadata, open_own
+
+            self._service = Metadata(open_own)
+        if self._service is not None:
+            self._service.take(files)
 
 
 class LateApi:
@@ -105,7 +122,8 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
                       key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run),
                       files=lambda *instance: preparing.give(*instance))
-    preparing = Preparing(FileKeeper(early.config, early.event, lambda: running(images), Path("/") if owner else None),
+    preparing = Preparing(FileKeeper(early.config, early.event, lambda: running(images), Path("/") if owner else None,
+                                     LateMetadata().take),
                           TaskKeeper(early.config, early.event))
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from layercake.head.files.entry import Entry
-from layercake.head.files.inventory import ALL
+from layercake.head.files.inventory import ALL, METADATA
 from layercake.inventory.schema import Node
 
 HOSTS_MOST = 256
@@ -55,6 +56,14 @@ def given(node: Node, network: Mapping[str, Any] | None, others: Iterable[tuple[
         found.append(Entry((ALL,), "/root/.ssh/authorized_keys", "".join(f"{key}\n" for key in authorized).encode(), mode="0600",
                            directory="0700", on_change="write"))
     return found
+
+
+def facts(node: Node, network: Mapping[str, Any] | None, authorized: Sequence[str]) -> Entry:
+    """What the metadata service says of a node (minos.agent.metadata.answers)."""
+    said = {"instance-id": node.id, "hostname": fqdn(node.name, network), "local-hostname": node.name, "mac": node.macs[0],
+            "local-ipv4" if ":" not in node.ip else "ipv6": node.ip, "network": (network or {}).get("name", ""),
+            "public-keys": list(authorized)}
+    return Entry((METADATA,), "/facts.json", json.dumps(said).encode())
 
 
 def known_host(names: Sequence[str], ip: str, public: str) -> str:

@@ -19,7 +19,9 @@ from layercake.base.text import describe, show
 from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import NodePart
 
-MINOS, ALL = "minos", "*"
+MINOS, METADATA, ALL = "minos", "metadata", "*"
+SAID = ("/user-data", "/vendor-data", "/network-config")
+"""What the metadata service may say beside what the head says of the node."""
 MAX_FILES, MAX_CONTENT, MAX_PATH = 500, 256 << 10, 1024
 TEMPLATE = ".j2"
 """What the names of templates in the directory of files end with."""
@@ -128,13 +130,15 @@ def place_of(key: str) -> Place:
     targets = tuple(said.split(",")) if colon else (ALL,)
     path = f"/{path}" if colon else key
     for target in targets:
-        if target not in (MINOS, ALL) and not IMAGE.fullmatch(target):
+        if target not in (MINOS, METADATA, ALL) and not IMAGE.fullmatch(target):
             raise Mistake(f"{show(target)} is no image's name, and not {MINOS}", "as compute:/etc/motd or minos:/etc/motd",
                           f"{key}.")
     if not path.startswith("/") or len(path) > MAX_PATH or not path.isprintable() or posixpath.normpath(path) != path:
         raise Mistake(f"{show(path)} is no path of a file", "absolute, without . and .., as /etc/motd", f"{key}.")
     if path in _NOT_BELOW or path.startswith(tuple(f"{place}/" for place in _NOT_BELOW)):
         raise Mistake(f"no file is put below {', '.join(_NOT_BELOW)}", "a sysctl goes into uinit, or into /etc/sysctl.d", f"{key}.")
+    if METADATA in targets and (len(targets) > 1 or path not in SAID):
+        raise Mistake(f"the metadata service has no {show(path)}", f"one of {', '.join(SAID)}, for {METADATA} alone", f"{key}.")
     return Place(targets, path)
 
 
@@ -158,9 +162,11 @@ def _sound(key: str, one: File, place: Place) -> None:
         raise Mistake(f"file {key} is a directory", "write a tree for it, or the path of a file", f"{key}.")
     if one.template is not None and (one.secret or one.leave or one.tree):
         raise Mistake(f"file {key}: template means nothing with {said[0]}", "remove it", f"{key}.template")
-    if MINOS in place.targets and one.on_change not in ("", "write"):
+    if not {MINOS, METADATA}.isdisjoint(place.targets) and one.on_change not in ("", "write"):
         raise Mistake(f"file {key}: nothing can be reloaded in minOS", "what is for minOS is written at once; remove it",
                       f"{key}.on_change")
+    if METADATA in place.targets and (one.tree or one.leave):
+        raise Mistake(f"file {key}: the metadata service takes one text", "give it content, source or secret", f"{key}.")
 
 
 def view(part: Files | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from layercake.head.files import given, sources
 from layercake.head.files.entry import Entry
 from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.head.files.hostkeys import HostKeys
-from layercake.head.files.inventory import TEMPLATE, File, Files, place_of
+from layercake.head.files.inventory import METADATA, TEMPLATE, File, Files, place_of
 from layercake.head.files.module import FileSettings
 from layercake.head.files.renderer import Renderer
 from layercake.head.files.sources import Source, Sources
@@ -197,6 +197,8 @@ class Room:
             others = [(n["ip"], given.names_of(n["name"], {"domain": n["fqdn"].partition(".")[2]})) for n in few]
             entries = given.given(record.node, self._networks.told(record.node), others, await self.keys.of(record),
                                   wishes(record.node).authorized_keys)
+        if any(METADATA in place_of(key).targets for key in part.entries):
+            entries.append(given.facts(record.node, self._networks.told(record.node), wishes(record.node).authorized_keys))
         wanted = await asyncio.to_thread(self._collect, part, by_path, contents or {})
         texts = [text for _, text in wanted if text is not None]
         rendered = iter(await self._renderer.render(texts, self._facts(record.node), facts, mark) if texts else ())

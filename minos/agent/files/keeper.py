@@ -19,7 +19,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.wire import bearer
 from minos.agent.bond.outbox import EventSink
 from minos.agent.bond.trust import to_head
-from minos.agent.files.manifest import MINOS, Entry, Manifest, named, parse, to_wire
+from minos.agent.files.manifest import METADATA, MINOS, Entry, Manifest, named, parse, to_wire
 from minos.agent.files.writer import Root
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
@@ -63,11 +63,13 @@ def fetch(config: Config, session: Session) -> Manifest:
 
 
 class FileKeeper:
-    """`running` gives the images that run. `own` is the root of minOS, None on a machine that runs something else."""
+    """`running` gives the images that run. `own` is the root of minOS, None on a machine that runs something else.
+    `serve` takes what the metadata service has to say."""
 
     def __init__(self, config: Config, event: EventSink, running: Callable[[], Iterable[Running]], own: Path | None,
-                 get: Fetch = fetch) -> None:
+                 serve: Callable[[Mapping[str, bytes]], None], get: Fetch = fetch) -> None:
         self._config, self._event, self._running, self._own, self._get = config, event, running, own, get
+        self._serve = serve
         self._file = config.run / RECORD
         self._turn = threading.Lock()
         self._wake = threading.Event()
@@ -122,7 +124,7 @@ class FileKeeper:
         `give`."""
         if self._own is not None and (self._wanted or self._has is not None):
             with self._turn:
-                self._write_own(self._current())
+                self._bring_about(self._current())
 
     def give(self, instance: str, image: str, root: Root) -> None:
         """Writes an image's files into its root. Raises OperationFailed for one that there is not and cannot be had, and
@@ -188,11 +190,19 @@ class FileKeeper:
                 manifest = self._fetch()
             self._wrong = [f"{entry.path}: {entry.error}" for entry in manifest.entries if entry.error]
             if self._own is not None:
-                self._write_own(manifest)
+                self._bring_about(manifest)
             for one in self._running():
                 if one.id in self._written:
                     self._change(one, manifest, self._written[one.id])
             self._tell_news()
+
+    def _bring_about(self, manifest: Manifest) -> None:
+        """What is minOS's own: its files, and what it tells its images."""
+        self._write_own(manifest)
+        try:
+            self._serve({path: entry.data for path, entry in manifest.chosen(METADATA).items() if not entry.error})
+        except OperationFailed as error:
+            self._failed(str(error))
 
     def _write_own(self, manifest: Manifest) -> None:
         """The files of minOS itself."""

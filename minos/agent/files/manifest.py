@@ -9,7 +9,7 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 
-MINOS, ALL = "minos", "*"
+MINOS, METADATA, ALL = "minos", "metadata", "*"
 _ACTIONS = ("", "write", "restart")
 
 
@@ -32,8 +32,8 @@ class Entry:
     error: str = ""
 
     def is_for(self, target: str) -> bool:
-        """Whether it is for this image, or for minOS."""
-        if target == MINOS or MINOS in self.targets:
+        """Whether it is for this image, for minOS, or for the metadata service."""
+        if target in (MINOS, METADATA) or not {MINOS, METADATA}.isdisjoint(self.targets):
             return target in self.targets
         return ALL in self.targets or target in self.targets or target.partition(":")[0] in self.targets
 

@@ -1,0 +1,126 @@
+"""Serves what images ask of their node, on this machine alone: the address is that of clouds, on the loopback interface, and what
+comes by another one does not get there."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from layercake.kraken.errors import OperationFailed
+from minos.agent.http.server import REASONS, BadRequest, parse_request
+from minos.agent.metadata.answers import FACTS, TTL, Answered, Answers
+
+ADDRESS, PORT = "169.254.169.254", 80
+LOOPBACK = 1
+"""The number of the loopback interface."""
+HEAD_LIMIT, PATIENCE_S, AT_ONCE = 8192, 5.0, 16
+
+
+def add_address() -> None:
+    """Gives the loopback interface the address. One that it has is fine. Raises OSError."""
+    from minos.netlink import Netlink, new_address  # here: most nodes serve none
+
+    link = Netlink()
+    try:
+        with contextlib.suppress(FileExistsError):
+            link.ask(new_address(LOOPBACK, socket.AF_INET, socket.inet_aton(ADDRESS), 32, link.next()), f"address {ADDRESS}")
+    finally:
+        link.close()
+
+
+def listen(address: str = ADDRESS, port: int = PORT) -> socket.socket:
+    """A listening socket that hears the loopback interface alone. Raises OSError."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+        listener.bind((address, port))
+        listener.listen(AT_ONCE)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def open_own() -> socket.socket:
+    """Where images ask, on minOS. Raises OSError."""
+    add_address()
+    return listen()
+
+
+class Metadata:
+    """The service: there as soon as the head says something for it. `opened` gives its socket."""
+
+    def __init__(self, opened: Callable[[], socket.socket], clock: Callable[[], float] = time.monotonic) -> None:
+        self._opened = opened
+        self._answers = Answers(clock)
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._listener: socket.socket | None = None
+
+    def take(self, files: Mapping[str, bytes]) -> None:
+        """What is said from now on; nothing is served before there is something. Raises OperationFailed."""
+        if FACTS not in files:
+            if self._listener is not None:
+                self._answers.take({})
+            return
+        try:
+            self._answers.take(files)
+            if self._listener is None:
+                self._listener = self._opened()
+                threading.Thread(target=self._accept, args=(self._listener,), name="metadata", daemon=True).start()
+        except (OSError, ValueError) as error:
+            raise OperationFailed(f"cannot serve metadata at {ADDRESS}: {error}") from None
+
+    def close(self) -> None:
+        """Serves no more."""
+        if self._listener is not None:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # closed
+            if not self._slots.acquire(blocking=False):
+                client.close()  # more at once than one machine's images ask
+                continue
+            threading.Thread(target=self._serve, args=(client,), name="metadata-client", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            with client:
+                _send(client, self._exchange(client))
+        except OSError:
+            return  # there is nobody to answer
+        finally:
+            self._slots.release()
+
+    def _exchange(self, client: socket.socket) -> Answered:
+        deadline, data = time.monotonic() + PATIENCE_S, b""
+        while b"\r\n\r\n" not in data:
+            left = deadline - time.monotonic()
+            if left <= 0 or len(data) > HEAD_LIMIT:
+                return Answered(413 if left > 0 else 400)
+            client.settimeout(left)
+            if not (more := client.recv(HEAD_LIMIT)):
+                return Answered(400)
+            data += more
+        try:
+            request = parse_request(data.partition(b"\r\n\r\n")[0])
+        except BadRequest as error:
+            return Answered(error.status)
+        return self._answers.answer(request.method, request.path, request.headers)
+
+
+def _send(client: socket.socket, answered: Answered) -> None:
+    body = answered.body if answered.status == 200 else f"{answered.status} {REASONS[answered.status]}\n".encode()
+    lines = [f"HTTP/1.1 {answered.status} {REASONS[answered.status]}", "Content-Type: text/plain", f"Content-Length: {len(body)}",
+             "Connection: close", *([f"{TTL}: {answered.ttl}"] if answered.ttl else [])]
+    client.settimeout(PATIENCE_S)
+    client.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + body)
