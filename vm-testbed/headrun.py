@@ -63,7 +63,7 @@ class HeadRun(HeadClient):
             config["secrets"] = str(self.rack.secrets.password_file.parent)
         if self.code != ROOT:  # an older version does not know these; they are there again for the newer one
             self._whole = config
-            config = {key: value for key, value in config.items() if key not in ("secrets", "more_networks")}
+            config = {key: value for key, value in config.items() if key not in ("secrets", "more_networks", "files")}
             config["boot"] = {key: value for key, value in config["boot"].items() if key != "dns"}
         path.write_text(yaml.safe_dump(config))
 

@@ -1,0 +1,84 @@
+"""Debian's own cloud-init asks the metadata service of a node, in a root and a network of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headrun import CACHE
+from serviceimages import CLOUD_PACKAGES
+from smallimages import debian_base, unpacked, write
+
+from tests.minos.test_metadata import KEYS, NODE, facts
+
+pytestmark = pytest.mark.root
+
+SERVE = """
+import json, sys, time
+from minos.agent.metadata.service import Metadata, add_address, listen
+from minos.netlink import Netlink, link_up
+link = Netlink()
+link.ask(link_up(1, link.next()), "loopback")
+link.close()
+add_address()
+service = Metadata(listen)
+service.take({path: data.encode() for path, data in json.loads(sys.stdin.read()).items()})
+print("ready", flush=True)
+time.sleep(1000)
+"""
+USER_DATA = """#cloud-config
+write_files:
+  - {path: /etc/from-user-data, content: "it was read", owner: "root:root"}
+"""
+NOCLOUD = 'datasource_list: [NoCloud]\ndatasource: {NoCloud: {seedfrom: "http://169.254.169.254/nocloud/"}}\n'
+EC2 = "datasource_list: [Ec2]\ndatasource: {Ec2: {strict_id: false, timeout: 5, max_wait: 20}}\n"
+AWS = """
+mount -t tmpfs tmpfs $tree/sys/class && mkdir -p $tree/sys/class/net $tree/sys/class/dmi/id
+ln -s ../../devices/virtual/net/lo $tree/sys/class/net/lo
+echo ec2abcde-0000-4000-8000-000000000001 | tee $tree/sys/class/dmi/id/product_uuid > $tree/sys/class/dmi/id/product_serial
+"""
+"""Only where the firmware says that it is AWS's does cloud-init's source for EC2 ask for tokens."""
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Path]:
+    with unpacked(debian_base(CACHE / "images", "cloud", CLOUD_PACKAGES, "bookworm")) as found:
+        for key in (found / "etc/ssh").glob("ssh_host_*"):
+            key.unlink()
+        yield found
+
+
+@pytest.mark.parametrize(("config", "machine"), [(NOCLOUD, ""), (EC2, AWS)], ids=["nocloud", "ec2"])
+def test_cloud_init_finds_its_node(tree: Path, config: str, machine: str, tmp_path: Path) -> None:
+    for place in ("root/.ssh/authorized_keys", "etc/from-user-data"):
+        (tree / place).unlink(missing_ok=True)
+    write(tree / "etc/cloud/cloud.cfg.d/90_layercake.cfg", f"{config}network: {{config: disabled}}\n"
+          "disable_root: false\nssh_genkeytypes: []\npreserve_hostname: true\n")
+    said = {"/facts.json": facts(NODE, {"name": "rack7", "domain": "lab.test"}, KEYS).data.decode(), "/user-data": USER_DATA}
+    script = f"""
+mount -t proc proc {tree}/proc && mount -t sysfs sysfs {tree}/sys && mount -t tmpfs tmpfs {tree}/run && mount --bind /dev {tree}/dev
+rm -rf {tree}/var/lib/cloud/*
+tree={tree}
+{machine}
+{sys.executable} -c "$SERVE" < {tmp_path}/said > {tmp_path}/ready & server=$!
+until [ -s {tmp_path}/ready ] || ! kill -0 $server; do sleep 0.1; done
+chroot {tree} /usr/bin/cloud-init --debug init > {tmp_path}/log 2>&1
+cp {tree}/run/cloud-init/instance-data.json {tmp_path}/
+kill $server
+"""
+    (tmp_path / "said").write_text(json.dumps(said))
+    done = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", script],
+                          env={"SERVE": SERVE, "PYTHONPATH": str(Path.cwd()), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+                          capture_output=True, text=True, timeout=300, check=False)
+    log = (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
+    assert (tmp_path / "instance-data.json").exists(), f"{done.stdout}{done.stderr}{log[-3000:]}"
+    found = json.loads((tmp_path / "instance-data.json").read_text())["v1"]
+    assert found["instance_id"] == NODE.id and found["cloud_name"].lower() in ("nocloud", "unknown", "aws", "ec2"), found
+    assert found["local_hostname"] == "n1"
+    keys = (tree / "root/.ssh/authorized_keys").read_text()
+    assert "AAAA me@here" in keys and "BBBB you" in keys
+    assert (tree / "etc/from-user-data").read_text() == "it was read", log[-3000:]
