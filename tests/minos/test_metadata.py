@@ -75,7 +75,8 @@ def test_the_tree_is_as_ec2_has_it(answered: Answers) -> None:
         return found.body.decode()
 
     assert "latest" in get("/").split() and "2021-03-23" in get("/").split()
-    assert get("/latest/").split() == ["meta-data", "user-data"]
+    assert get("/latest/").split() == ["dynamic", "meta-data", "user-data"]
+    assert json.loads(get("/latest/dynamic/instance-identity/document"))["privateIp"] == "10.1.0.11"
     assert get("/latest/meta-data/").split("\n") == ["hostname", "instance-id", "local-hostname", "local-ipv4", "mac", "placement/",
                                                      "public-keys/"]
     assert get("/latest/meta-data/hostname") == "n1.lab.test" and get("/2016-09-02/meta-data/local-ipv4") == "10.1.0.11"

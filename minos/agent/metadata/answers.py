@@ -43,7 +43,7 @@ class Answers:
         """What the head says: FACTS as a JSON object, and perhaps user-data, vendor-data and network-config."""
         facts = json.loads(files.get(FACTS, b"{}"))
         self._files, self._facts = files, facts if isinstance(facts, dict) else {}
-        self._tree = tree(self._facts)
+        self._tree = {"meta-data": tree(self._facts), "dynamic": identity(self._facts)}
 
     def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answered:
         """Answers a request. Names of headers are in lower case. What came by a proxy is refused: that may be somebody who has no
@@ -83,8 +83,8 @@ class Answers:
         if first == "user-data" and not rest:
             return Answered(200, self._files[USER_DATA]) if USER_DATA in self._files else Answered(404)
         if not first:
-            return _text("meta-data\nuser-data" if USER_DATA in self._files else "meta-data")
-        return _look(self._tree, rest) if first == "meta-data" else Answered(404)
+            return _text("\n".join((*sorted(self._tree), *(["user-data"] if USER_DATA in self._files else []))))
+        return _look(self._tree, path)
 
     def _nocloud(self, name: str) -> Answered:
         if name == "meta-data":
@@ -106,6 +106,13 @@ def tree(facts: Mapping[str, Any]) -> dict[str, Any]:
     if keys:
         found["public-keys"] = {str(n): {"openssh-key": key, "": key.split(" ")[-1]} for n, key in enumerate(keys)}
     return found
+
+
+def identity(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree below dynamic: what of EC2's instance identity document there is. Nobody has signed it."""
+    document = {"instanceId": facts.get("instance-id"), "privateIp": facts.get("local-ipv4"),
+                "availabilityZone": facts.get("network")}
+    return {"instance-identity": {"document": json.dumps(document)}}
 
 
 def _look(found: Any, path: str) -> Answered:
