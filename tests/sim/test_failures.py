@@ -29,7 +29,7 @@ def test_a_bad_network_kills_nobody(place: Path) -> None:
 
 
 def test_a_third_that_is_dark_and_back_is_left_as_it_is(place: Path) -> None:
-    found = failures.third_dark(place, 150, 15.0, at=15.0, changes=QUICK)
+    found = failures.third_dark(place, 150, 15.0, at=40.0, changes=QUICK)  # all are up by then, also on a busy machine
     assert 30 < found["dark"] < 70 and found["power_actions"] == 0 and found["quiet_s"] < 60, found
 
 

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import secrets
 import stat
 import struct
 from pathlib import Path
@@ -63,7 +62,7 @@ class Root:
             os.close(directory)
 
     def _write(self, directory: int, name: str, data: bytes, mode: int, owner: tuple[int, int]) -> None:
-        new = f".{name[:200]}.{secrets.token_hex(6)}"
+        new = f".{name[:200]}.{os.urandom(6).hex()}"
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
             with os.fdopen(handle, "wb") as stream:

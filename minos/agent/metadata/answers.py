@@ -4,7 +4,7 @@ NoCloud source asks for them below /nocloud/. Pure but for the tokens."""
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +71,7 @@ class Answers:
         self._tokens = {token: until for token, until in self._tokens.items() if until > now}
         while len(self._tokens) >= MOST_TOKENS:
             del self._tokens[next(iter(self._tokens))]
-        token = secrets.token_urlsafe(32)
+        token = os.urandom(32).hex()
         self._tokens[token] = now + ttl
         return Answered(200, token.encode(), ttl)
 
