@@ -13,7 +13,8 @@ from headrun import CACHE
 from serviceimages import CLOUD_PACKAGES
 from smallimages import debian_base, unpacked, write
 
-from tests.minos.test_metadata import KEYS, NODE, facts
+from layercake.head.files.given import facts
+from tests.minos.test_metadata import KEYS, NODE
 
 pytestmark = pytest.mark.root
 
