@@ -1,5 +1,5 @@
 """Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX with a ticket of the head's, and of
-/images/boot/SET the modules of a boot set's kernel. Nothing else.
+/images/boot/SET the modules of a boot set's kernel, of /images/disktools/SET its programs for disks. Nothing else.
 
 Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does. aiohttp sends files by
 sendfile(2) on the standard event loop, without a copy through Python.
@@ -19,7 +19,8 @@ from layercake.moduleapi.web import WebServer, known
 
 DIGEST = "[0-9a-f]{64}"
 SET = "[a-z0-9][a-z0-9._-]{0,63}"
-MODULES = "modules.squashfs"
+PARTS = {"boot": "modules.squashfs", "disktools": "disktools.squashfs"}
+"""What a node may have of a boot set: {directory of the address: file}."""
 LIMITS = Limits(known=8, most=4096)
 """A node fetches an image at a time, or a few."""
 
@@ -44,7 +45,7 @@ class ImageServer:
         """Opens the sockets. Raises OSError with the address as its `filename`."""
         app = web.Application(client_max_size=1024)
         app.router.add_get(f"/images/{{digest:{DIGEST}}}", self._send)
-        app.router.add_get(f"/images/{{digest:boot/{SET}}}", self._send)
+        app.router.add_get(f"/images/{{digest:({'|'.join(PARTS)})/{SET}}}", self._send)
         server = WebServer(app, LIMITS.beside(self._addresses))
         await server.open(*door.bound(self._addresses, self._port))
         self._server = server
@@ -67,6 +68,7 @@ class ImageServer:
         return web.FileResponse(file, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
 
     def _file(self, content: str) -> Path | None:
-        if not content.startswith("boot/"):
+        part, _, name = content.rpartition("/")
+        if not part:
             return self._directory / f"{content}.squashfs"
-        return self._boot and self._boot / content.removeprefix("boot/") / MODULES
+        return self._boot and self._boot / name / PARTS[part]

@@ -55,7 +55,17 @@ TASK_DONE = EventKind("node.task-done", Severity.INFO, "A task of the site was d
 TASK_FAILED = EventKind("node.task-failed", Severity.WARNING,
     "A task of the site has failed on the node; the text says why, and whether the images wait for it.")
 
+DISKS = EventKind("node.disks", Severity.DEBUG, "How the node's own disks are.", Bearing.STANDING)
+DISKS_READY = EventKind("node.disks-ready", Severity.INFO, "The node's own disks are made as the inventory has them, and mounted.")
+DISK_FOREIGN = EventKind("node.disk-foreign", Severity.WARNING,
+    "A disk holds something that no layout of this node has made: it is not touched, and the node's images wait for a person.")
+DISK_WIPED = EventKind("node.disk-wiped", Severity.WARNING,
+    "A disk that held something was made anew, as the inventory and a person have said; the text says what it held.")
+DISK_FAILED = EventKind("node.disk-failed", Severity.ERROR,
+    "The node's disks are not as the inventory has them; the text says why.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
                                  NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT, CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED,
                                  NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP, FILES,
-                                 FILES_WRITTEN, FILES_FAILED, TASK_DONE, TASK_FAILED)
+                                 FILES_WRITTEN, FILES_FAILED, TASK_DONE, TASK_FAILED, DISKS, DISKS_READY, DISK_FOREIGN,
+                                 DISK_WIPED, DISK_FAILED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from vrack.rack import Rack
 
 from imageapi.store.manifest import Signer
 from minos.build import append_files, profiles, sets
+from minos.build.debian import disktools
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
@@ -47,6 +49,7 @@ class HeadRun(HeadClient):
         """Makes the data directory and minOS; `settings` are those that an administrator would choose here (nested)."""
         # Outside the rack's network, which has no way to the package registry.
         profiles.fetch(profiles.KNOWN[self.profile], CACHE)
+        disktools.pack(platform.machine(), CACHE, lambda text: None)
         first = {"socket": str(self.socket), "boot.ra_prefix": "fd99::/64"}
         init(self.data, ["ip", "netns", "exec", self.rack.namespace], {**first, **dotted(settings or {})}, interface=INTERFACE,
              cache=CACHE, profile=self.profile)

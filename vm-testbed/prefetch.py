@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from layercake.debian.build import libraries
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError
 from minos.build import profiles, python
-from minos.build.debian import debs, programs, userland
+from minos.build.debian import debs, disktools, programs, userland
 
 SUITE = "bookworm"
 TRIES, FIRST_S, MOST_S = 5, 5.0, 60.0
@@ -30,6 +31,7 @@ IMAGES = CACHE / "images"
 WANTED: dict[str, Callable[[], object]] = {
     "the nodes' kernel": lambda: profiles.fetch(profiles.KNOWN[profiles.VIRTUAL], CACHE),
     "the kernel of servers": lambda: profiles.fetch(profiles.KNOWN[profiles.GENERAL], CACHE),
+    "the programs for disks": lambda: disktools.pack(platform.machine(), CACHE, lambda text: None),
     "what arm64 machines have": lambda: arm64(CACHE),
     "the base of the systemd image": lambda: debian_base(IMAGES, "systemd", PACKAGES, SUITE),
     "the base of the web image": lambda: debian_base(IMAGES, "web", WEB_PACKAGES, SUITE),
@@ -48,6 +50,7 @@ def arm64(cache: Path) -> None:
     profiles.fetch(profile, cache, apt)
     userland.of(profile.architecture, python.own(), cache, apt)
     programs.fetch(profile.architecture, cache, apt)
+    disktools.pack(profile.architecture, cache, lambda text: None)
 
 
 def main() -> int:

@@ -56,6 +56,8 @@ CONTAINER_MEANINGS = {
     "user_namespace": "Whether its root is a user of the node without rights. Needs a Linux of 6.3 or later on the node.",
     "kernel_modules": "Whether it sees the modules of the node's kernel in /lib/modules, and firmware in /lib/firmware, read-only. "
                       "See [drivers in images](../howto/drivers-in-images.md).",
+    "keep": "Directories that outlive it, a path or a list: they are on the disk of the node whose volume says `keeps`. See "
+            "[a node's own disks](../howto/disks.md).",
 }
 
 

@@ -20,7 +20,7 @@ from imageapi.spec.privileges import parse_capabilities
 
 CONTAINER_FIELDS = ("systemd", "command", "env", "stop_timeout_s", "restart", "depends", "health", "resources", "devices", "hooks",
                     "mounts", "workdir", "namespaces", "hostname", "capabilities", "no_new_privileges", "user_namespace",
-                    "kernel_modules")
+                    "kernel_modules", "keep")
 """All that may stand in a container description."""
 
 RESTARTS = ("on-failure", "never", "always")
@@ -30,6 +30,7 @@ NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup", "network")
 DEFAULT_NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup")
 HOOKS = ("createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 
+MOST_KEPT = 32
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _DEVICE = re.compile(r"/dev(/[A-Za-z0-9][A-Za-z0-9._:-]*)+")
@@ -64,7 +65,7 @@ class ContainerSpec:
     tag means whatever tag the set has of it. `hostname` "" is the node's own name. `health` is what the description says of it;
     what is asked is `check`. `capabilities` are those beside privileges.LEAST. `no_new_privileges` None is as the init needs it:
     see `locked`. `user_namespace` makes the container's root a user of the node without rights. `kernel_modules` shows it the
-    modules and the firmware of the node's kernel.
+    modules and the firmware of the node's kernel. `keep` are directories that outlive it, on a disk of the node.
     """
 
     systemd: bool = False
@@ -85,6 +86,7 @@ class ContainerSpec:
     no_new_privileges: bool | None = None
     user_namespace: bool = False
     kernel_modules: bool = False
+    keep: tuple[str, ...] = ()
 
     @property
     def locked(self) -> bool:
@@ -106,7 +108,7 @@ class ContainerSpec:
             "mounts": [m.to_wire() for m in self.mounts], "workdir": self.workdir if self.workdir != "/" else "",
             "namespaces": list(self.namespaces) if self.namespaces != DEFAULT_NAMESPACES else [],
             "hostname": self.hostname, "capabilities": list(self.capabilities), "user_namespace": self.user_namespace or None,
-            "kernel_modules": self.kernel_modules or None,
+            "kernel_modules": self.kernel_modules or None, "keep": list(self.keep),
         }
         if self.no_new_privileges is not None:
             more["no_new_privileges"] = self.no_new_privileges
@@ -166,7 +168,21 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
         namespaces=namespaces, hostname=hostname,
         capabilities=parse_capabilities(given.get("capabilities", [])), user_namespace=_switch(given, "user_namespace") or False,
-        no_new_privileges=_switch(given, "no_new_privileges"), kernel_modules=_switch(given, "kernel_modules") or False)
+        no_new_privileges=_switch(given, "no_new_privileges"), kernel_modules=_switch(given, "kernel_modules") or False,
+        keep=parse_keep(given.get("keep", []), shared=not given.get("user_namespace")))
+
+
+def parse_keep(data: object, *, shared: bool) -> tuple[str, ...]:
+    """Directories that outlive the container; `shared`: its root is the node's. Raises InputError."""
+    found = [data] if isinstance(data, str) else data
+    if not isinstance(found, list) or len(found) > MOST_KEPT:
+        raise fail("keep", found, f"a path, or a list of up to {MOST_KEPT}")
+    paths = [absolute(path, "keep").rstrip("/") for path in found]
+    if "" in paths or len(set(paths)) != len(paths):
+        raise fail("keep", paths, "different paths below /")
+    if paths and not shared:
+        raise fail("user_namespace", True, "false where directories are kept: on the disk they are the node's users'")
+    return tuple(paths)
 
 
 def _switch(given: Mapping[str, Any], name: str) -> bool | None:

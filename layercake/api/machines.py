@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.machines import Adopted, Forgotten, MachineList, OneMachine
+from layercake.api.answers.machines import Adopted, Forgotten, GivenFree, MachineList, NodeDisks, OneMachine
 from layercake.api.answers.nodes import Names
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
@@ -33,6 +33,14 @@ class AcceptRequest(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
+class WipeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The disk, by its serial number or WWID, the mark of what it was seen to hold, and who says so."""
+
+    disk: str
+    mark: str
+    by: str = ""
+
+
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
     async def show(request: web.Request, body: None) -> Any:
@@ -50,6 +58,12 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     async def forget(request: web.Request, body: None) -> Any:
         return {"forgotten": await ops.machines.forget(request.match_info["mac"], request[CALLER].by(""))}
 
+    async def disks(request: web.Request, body: None) -> Any:
+        return ops.machines.disks(request.match_info["name"])
+
+    async def wipe(request: web.Request, body: WipeRequest) -> Any:
+        return await ops.machines.wipe(request.match_info["name"], body.disk, body.mark, request[CALLER].by(body.by))
+
     operator = Role.OPERATOR
     return (
         Route("GET", "/v1/machines", operator, Reach.SITE, "Machines that no inventory knows", show, returns=MachineList),
@@ -61,4 +75,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
               one, returns=OneMachine),
         Route("DELETE", "/v1/machines/{mac}", operator, Reach.SITE, "Forget a machine that no inventory knows", forget,
               returns=Forgotten),
+        Route("GET", "/v1/nodes/{name}/disks", operator, Reach.NODE, "The disks of a node, and what is in the way", disks,
+              returns=NodeDisks),
+        Route("POST", "/v1/nodes/{name}/disks/wipe", Role.ADMIN, Reach.NODE,
+              "Give a disk free that holds something else: it is made anew", wipe, WipeRequest, returns=GivenFree),
     )

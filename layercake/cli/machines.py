@@ -1,4 +1,4 @@
-"""`layercake machine`: list, show, adopt, accept, forget."""
+"""`layercake machine`: list, show, adopt, accept, forget, disks, wipe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import click
 
 from layercake.cli.common.asking import who
 from layercake.cli.common.client import quoted
-from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, seconds
 from layercake.inventory.ranges import fold
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, NotFound
 
 _LIST = (Column("MAC"), Column("ADDRESS"), Column("MACHINE", flexible=True), Column("SERIAL"), Column("CPUS", right=True),
          Column("MEMORY", right=True), Column("DISKS", right=True), Column("SWITCH PORT"), Column("BMC"),
          Column("SEEN", right=True), Column("CLAIMED BY"))
 _ADOPT = (Column("NODE"), Column("MAC"), Column("IP"), Column("SWITCH PORT"), Column("SERIAL", flexible=True))
+_DISKS = (Column("DISK"), Column("SERIAL OR WWID", flexible=True), Column("SIZE", right=True), Column("MODEL", flexible=True),
+          Column("BY"), Column("LAYOUT"), Column("IN THE WAY", flexible=True))
 _NODES = re.compile(r"^nodes:[ \t]*(#.*)?$", re.MULTILINE)
 
 
@@ -147,3 +149,39 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
 def forget(app: App, mac: str) -> Answer:
     """Forget a machine that no inventory knows."""
     return Answer(answer := app.head.delete(f"/v1/machines/{quoted(mac)}"), f"forgotten: {answer['forgotten']}")
+
+
+@command(machine)
+@click.argument("node")
+def disks(app: App, node: str) -> Answer:
+    """Show the disks of NODE: what the inventory makes of them, and what is in the way."""
+    found = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
+    rows = [[d["name"], ", ".join(sorted(d["names"], key=len)) or "-", _size(d["bytes"]), d["model"] or "-",
+             d["transport"] + (", turns" if d["rotational"] else ""), d["layout"] or "-", d["holds"]] for d in found["disks"]]
+
+    def say(out: Output) -> None:
+        out.table(_DISKS, rows, empty=f"{node} has said nothing of its disks: it does when it boots with `disks` in the inventory")
+        for one in found["layouts"]:
+            out.line(f"layout {one['name']}: {one['state']}" + (f", {one['why']}" if one["why"] else ""))
+        for word in found["words"]:
+            out.line(f"disk {word['disk']} was given free by {word['by']}, and is not made anew yet")
+
+    return Answer(found, say, FAILED if found["state"] in ("FOREIGN", "ERROR") else OK)
+
+
+@command(machine)
+@click.argument("node")
+@click.argument("disk")
+@yes_option
+def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
+    """Give DISK of NODE free, by its serial number or WWID: it is made anew, and what it holds is lost. The inventory has to
+    name it too (`wipe` of its layout)."""
+    found = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
+    one: dict[str, Any] | None = next((d for d in found["disks"] if disk in d["names"]), None)
+    if one is None:
+        raise NotFound(f"cannot find disk {disk[:120]!r} of {node}", hint=f"see `layercake machine disks {node}`")
+    what = f"Disk {one['name']} of {node} ({one['model']}, {_size(one['bytes'])}) holds {one['holds'] or 'nothing in the way'}."
+    if not app.confirm(f"{what} All of it is lost when the disk is made anew. Do that?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post(f"/v1/nodes/{quoted(node)}/disks/wipe", {"disk": disk, "mark": one["mark"], "by": who()})
+    return Answer(answer, f"disk {disk} of {node} is made anew as soon as the node has heard of it")

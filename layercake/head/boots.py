@@ -56,7 +56,7 @@ class BootSets:
         self._seen: dict[str, tuple[tuple[object, ...], str]] = {}
         self._sign = sign
         self._order = lru_cache(maxsize=8)(self._made)
-        self._modules = lru_cache(maxsize=8)(self._told)
+        self._told_of = lru_cache(maxsize=16)(self._told)
         self._drivers = lru_cache(maxsize=2)(self._opened)  # one takes 13 MB
         self.default = ""
         self.of_profiles: dict[str, str] = {}
@@ -154,13 +154,14 @@ class BootSets:
             return None
         return None if made is None else {**made, "ask": boots.ask}
 
-    def modules(self, name: str) -> Mapping[str, Any] | None:
-        """What a node that has booted a set is told of the modules of its kernel (imageapi.spec.image); None for a set that has
-        none, or must not be used. From memory, but for the first time."""
+    def part(self, name: str, file: str) -> Mapping[str, Any] | None:
+        """What a node that has booted a set is told of a file of it that is mounted there (sets.MODULES, sets.DISKTOOLS), as of an
+        image's content (imageapi.spec.image); None for a set that has none, or must not be used. From memory, but for the first
+        time."""
         try:
-            return None if self.trouble(name) else self._modules(name)
+            return None if self.trouble(name) else self._told_of(name, file)
         except (LayercakeError, OSError) as error:
-            log.debug("no kernel modules for a node: %s", error)
+            log.debug("a node gets no %s: %s", file, error)
             return None
 
     def drivers(self, name: str) -> Drivers | None:
@@ -174,13 +175,13 @@ class BootSets:
         inside = found.about.get("modules")
         return Drivers(found.directory / sets.MODULES, found.kernel, map(str, inside) if isinstance(inside, list) else ())
 
-    def _told(self, name: str) -> Mapping[str, Any]:
+    def _told(self, name: str, file: str) -> Mapping[str, Any]:
         """Raises LayercakeError, OSError. The digest is that of the file when it was signed: nothing needs to be read."""
         found = sets.load(self.directory, name)
-        digest = sets.signed_digest(self.directory, name, sets.MODULES, self._signer.signed)
+        digest = sets.signed_digest(self.directory, name, file, self._signer.signed)
         if not digest:
-            raise NotFound(f"cannot find the kernel's modules of boot set {name}: it has none")
-        size = (found.directory / sets.MODULES).stat().st_size
+            raise NotFound(f"cannot find {file} of boot set {name}: it has none")
+        size = (found.directory / file).stat().st_size
         said = f"blake2b:{digest}"
         return {"digest": said, "size": size, "signature": self._signer.sign(manifest(said, size, {}))}
 

@@ -78,6 +78,7 @@ SECRET_EXPOSED = EventKind("secret.exposed", _W, "Others on the head may read th
 SECRET_UNREADABLE = EventKind("secret.unreadable", _E, "A secret that the inventory refers to cannot be read on the head.")
 
 FILES_CHANGED = EventKind("files.changed", _I, "Files that nodes have beside their images are others; the text names the sources.")
+DISK_GIVEN = EventKind("disk.given-free", _W, "A person has given a disk of a node free: it is made anew, whatever it holds.")
 FILES_FAILED = EventKind("files.failed", _W,
     "Files of the node could not be made; the text says which, line and cause. It keeps those that it has.")
 
@@ -130,5 +131,5 @@ EVENTS: tuple[EventKind, ...] = (
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,
     ROLL_ROLLING_BACK, ROLL_DONE, ROLL_FAILED, ROLL_ABORTED, ROLL_SKIPPED, ROLL_NODE_FAILED, SLURM_DRAINED, SLURM_RESUMED,
     SLURM_UNWELL, SLURM_WELL,
-    DATABASE_UNWELL, DATABASE_WELL, RECORD_UNWRITTEN, FILES_CHANGED, FILES_FAILED,
+    DATABASE_UNWELL, DATABASE_WELL, RECORD_UNWRITTEN, FILES_CHANGED, FILES_FAILED, DISK_GIVEN,
 )

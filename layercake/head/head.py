@@ -30,6 +30,7 @@ from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
 from layercake.head.boots import Boots, BootSets
+from layercake.head.disks.room import DiskRoom
 from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.head.files.room import Room
 from layercake.head.files.sources import DOCUMENTS as SOURCES
@@ -134,9 +135,10 @@ class Head:
         self._heads = settings.heads
         self.files = Room(self.store, self.desire, self.networks, self.vault, file_settings(settings),
                           Sources(data_dir / "files"), self._serves, self._told_anew)
+        self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
         address = addresses(self._serves, image_settings(settings).http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault, self.files, self.machines)
+                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -228,6 +230,7 @@ class Head:
         was = self.database.load(self.store, self.table)
         self.networks.load(self.database.documents(NETWORKS))
         self.files.load(self.database.documents(SOURCES) | self.database.documents(HOST_KEYS))
+        self.disks.load(self.database.documents)
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
             # What was packed may have been so by other modules' variables.
@@ -299,6 +302,7 @@ class Head:
         self.guard.forget(record)
         self.patience.forget(record)
         self.files.forget(record)
+        self.disks.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
         self.machines.removed(record)

@@ -19,6 +19,7 @@ BUILT_IN = (
     "imageapi.module",
     "minos.module",
     "minos.tasks.module",
+    "minos.disks.module",
     "layercake.head.rolls.module",
     "layercake.head.files.module",
     "layercake.head.machines.module",

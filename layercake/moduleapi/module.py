@@ -204,7 +204,9 @@ class Module:
     other modules of a node, `tells` what it has the head tell the node itself. `watches` are the variables whose changes it is
     told. `alive` is what a datagram of a node proves of its variables. `tune` adapts its mutations to one node; `tuned_by` gives
     what of its part of a node that depends on, so that it is asked once for all nodes that are alike. `networks`: its process is
-    told of all networks of the inventory, also of those that no node is in.
+    told of all networks of the inventory, also of those that no node is in. `with_part`: its mutations are those of nodes that have
+    its part, and other nodes cost nothing for it; `before` is what other modules' mutations require then, beside what they say
+    themselves: {mutation: {variable: value}}.
     """
 
     name: str
@@ -224,6 +226,8 @@ class Module:
     tune: Tune | None = None
     tuned_by: Callable[[Any], Hashable] | None = None
     networks: bool = False
+    with_part: bool = False
+    before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     events: tuple[EventKind, ...] = ()
     service: str = ""

@@ -16,6 +16,7 @@ from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.plan import Instance
 from imageapi.node.imageset.table import LIVE
 from layercake.kraken.errors import OperationFailed
+from layercake.node.disks import LateDisks
 from minos.agent.files.keeper import FileKeeper
 from minos.agent.files.writer import Root
 from minos.agent.state import Session
@@ -105,14 +106,24 @@ class Preparing:
     """What is done before an instance starts (imageapi.node.imageset.bundles.Files), and before the first one: the site's tasks. It
     is the node's files and tasks as the agent's loop has them, too (minos.agent.loop.NodeFiles)."""
 
-    def __init__(self, files: FileKeeper, tasks: TaskKeeper) -> None:
-        self._files, self._tasks = files, tasks
-        self.look, self.tell = files.look, files.tell
+    def __init__(self, files: FileKeeper, tasks: TaskKeeper, disks: LateDisks) -> None:
+        self._files, self._tasks, self._disks = files, tasks, disks
+        self.look = files.look
 
     def want(self, document: Mapping[str, Any], session: Session) -> None:
-        """Wants what a desired state says of files and tasks."""
+        """Wants what a desired state says of disks, files and tasks."""
+        self._disks.want(document, session)
         self._tasks.want(document, session)
         self._files.want(document, session)
+
+    def tell(self) -> None:
+        """Tells the head again how files and disks are."""
+        self._files.tell()
+        self._disks.tell()
+
+    def disks(self) -> str:
+        """The value of the variable disk, "" if nobody has looked."""
+        return self._disks.value
 
     def give(self, instance: Instance, root: Path, first: int) -> None:
         """Makes an instance's root ready. Raises LayercakeError."""

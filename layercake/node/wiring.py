@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import imageapi.mutations
+import minos.disks.mutations
 from imageapi.node.attach.fetch import Body, FileBody
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.node.disks import LateDisks
 from layercake.node.files import Preparing, running
 from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """What a mutation's handler works on (imageapi.mutations.NodeContext)."""
+    """What a mutation's handler works on (imageapi.mutations.NodeContext, minos.disks.mutations.DiskContext)."""
 
-    def __init__(self, images: ImageSet, run: Path, interrupted: Callable[[], bool], tell_all: Callable[[], None]) -> None:
+    def __init__(self, images: ImageSet, disks: LateDisks, run: Path, interrupted: Callable[[], bool],
+                 tell_all: Callable[[], None]) -> None:
         self.images = images
+        self.disks = disks
         self.interrupted = interrupted
         self.tell_all = tell_all
         self._run = run
@@ -100,18 +104,20 @@ def open_url(url: str, offset: int) -> Body:
     return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
 
 
-def handlers(images: ImageSet, run: Path, tell_all: Callable[[], None], ready: Callable[[], None]) -> dict[str, Handler]:
+def handlers(images: ImageSet, disks: LateDisks, run: Path, tell_all: Callable[[], None],
+             ready: Callable[[], None]) -> dict[str, Handler]:
     """What this minOS can carry out itself, by the names of the mutations. Their declarations come from the head, at the join.
     `ready` returns when they may begin."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
         def carry_out(interrupted: Callable[[], bool]) -> Mapping[str, str]:
             ready()
-            return handler(Context(images, run, interrupted, tell_all))
+            return handler(Context(images, disks, run, interrupted, tell_all))
 
         return carry_out
 
-    return {m.name: bind(m.handler) for m in imageapi.mutations.MUTATIONS if m.handler}
+    known = (*imageapi.mutations.MUTATIONS, *minos.disks.mutations.MUTATIONS)
+    return {m.name: bind(m.handler) for m in known if m.handler}
 
 
 def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False) -> Agent:
@@ -119,13 +125,14 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     interfaces are the agent's to set. Raises LayercakeError."""
     run = early.config.run
     preparing: Preparing
+    disks = LateDisks(early, open_url)
     images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
                       key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run),
                       files=lambda *instance: preparing.give(*instance))
     preparing = Preparing(FileKeeper(early.config, early.event, lambda: running(images), Path("/") if owner else None,
                                      LateMetadata().take),
-                          TaskKeeper(early.config, early.event))
+                          TaskKeeper(early.config, early.event), disks)
     network = LateNetwork(early, owner=owner)
-    worker = Worker(handlers(images, run, early.link.drain, network.wait), early.inbox.put)
+    worker = Worker(handlers(images, disks, run, early.link.drain, network.wait), early.inbox.put)
     return Agent(early, images, worker, LateApi(early, images, api_port, owner=owner), network, preparing,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

@@ -61,6 +61,9 @@ class NodeFiles(Protocol):
     def tell(self) -> None:
         """Tells the head again how they are."""
 
+    def disks(self) -> str:
+        """The value of the variable disk, "" if nobody has looked."""
+
 
 class NodeApi(Protocol):
     """The node's own API (layercake/node/serving.py)."""
@@ -172,6 +175,7 @@ class Agent:
         busy = self._is_busy()
         if machine.value("run") == "SYNC" and machine.value("busy") != busy:
             machine.discovered({"busy": busy}, "layercake-busy said so")
+        machine.disks_are(self._files.disks())
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()

@@ -16,8 +16,8 @@ from layercake.kraken.variables import ANYTHING, UNKNOWN, Goal
 from minos.agent.bond.outbox import EventSink
 from minos.agent.state import Session
 
-VOUCHES = ("busy", "image", "run")
-"""The variables that a node reports; the head finds out the others by itself."""
+VOUCHES = ("busy", "disk", "image", "run")
+"""The variables that a node reports, as far as its head knows them; it finds out the others by itself."""
 ALIVE = {"power": "ON", "boot": "INIT", "run": "SYNC"}
 """What an agent that has joined knows without looking."""
 
@@ -44,6 +44,7 @@ class Machine:
         self.layout = session.layout
         self.node = converge.NodeState.fresh(ANYTHING)
         self.changes = 0
+        self._known = {variable.name for variable in self.layout.variables}
         self._carrier = carrier
         self._event = event
         self._clock = clock
@@ -67,6 +68,11 @@ class Machine:
     def discovered(self, values: Mapping[str, str], why: str) -> None:
         """Something was found out."""
         self._step(converge.Discovered(values, why))
+
+    def disks_are(self, state: str) -> None:
+        """The node's own disks are in this state, "" if nobody has looked."""
+        if state and "disk" in self._known and self.value("run") == "SYNC" and self.value("disk") != state:
+            self.discovered({"disk": state}, "the disks were looked at")
 
     def images_are(self, state: str) -> None:
         """The images are in this state. News only after the mutation that discovers them has looked itself."""
@@ -134,5 +140,6 @@ class Machine:
         """(mask, packed state) of the variables that this node vouches for."""
         mask = 0
         for name in variables:
-            mask |= self.layout.mask(name)
+            if name in self._known:
+                mask |= self.layout.mask(name)
         return mask, self.node.state & mask

@@ -21,7 +21,7 @@ from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.agent.bond.trust import mark
 from minos.build import cpio, hardware, kernel, profiles, python, tree
-from minos.build.debian import debs, programs
+from minos.build.debian import debs, disktools, programs
 from minos.build.debian.userland import Userland
 from minos.build.debian.userland import of as of_userland
 from minos.build.profiles import Profile
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.attach.nbd",
            "imageapi.node.attach.keeper", "imageapi.node.attach.disks", "layercake.node.serving", "minos.agent.drivers",
            "minos.agent.clock.keeper", "minos.agent.network.start", "minos.agent.metadata.service",
-           "minos.survey.visit", "minos.survey.keeper")
+           "minos.survey.visit", "minos.survey.keeper", "minos.agent.disks.keeper")
 CA_PATH = "etc/layercake/ca.pem"
 APPLETS = (
     "sh", "ash", "cat", "ls", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "ps", "top", "kill", "ip", "ping", "mount", "umount",
@@ -41,8 +41,8 @@ APPLETS = (
     "cut", "tr", "seq", "printf", "base64", "pidof", "cmp", "diff",
 )
 LIMIT = 10 * 1000 * 1000
-HARDWARE, CARDS, MODULES = "hardware.img", "cards.json", tree.MODULES
-BESIDE = (HARDWARE, MODULES)
+HARDWARE, CARDS, MODULES, DISKTOOLS = "hardware.img", "cards.json", tree.MODULES, disktools.DISKTOOLS
+BESIDE = (HARDWARE, MODULES, DISKTOOLS)
 """The parts that are files of their own, beside minos.img."""
 COMPRESSORS: Mapping[str, tuple[str, ...]] = {
     "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
@@ -195,8 +195,8 @@ def compress(data: bytes, compression: str) -> bytes:
 
 
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
-    """Builds vmlinuz, minos.img, agent.zip, modules.squashfs and minos.json in options.out. Raises LayercakeError with what is
-    missing."""
+    """Builds vmlinuz, minos.img, agent.zip, modules.squashfs, disktools.squashfs and minos.json in options.out. Raises
+    LayercakeError with what is missing."""
     _check_authority(options.ca)
     say(f"kernel {options.profile.kernel}")
     architecture = options.profile.architecture
@@ -220,7 +220,13 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     if drivers is not None:
         data, raw = drivers.result()
         sizes[HARDWARE] = Part(raw, len(data))
+    for_disks = _disktools(options, say)
+    if for_disks is not None:
+        sizes[DISKTOOLS] = Part(for_disks.stat().st_size, for_disks.stat().st_size)
     options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / DISKTOOLS).unlink(missing_ok=True)  # of a build before
+    if for_disks is not None:
+        write_atomic(options.out / DISKTOOLS, for_disks.read_bytes(), mode=0o644)
     write_atomic(options.out / MODULES, for_images.read_bytes(), mode=0o644)
     vmlinuz, image = options.out / "vmlinuz", options.out / "minos.img"
     write_atomic(vmlinuz, found.image.read_bytes(), mode=0o644)
@@ -239,6 +245,15 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
         extra.modules if extra is not None else (), extra.missing if extra is not None else {}, python.version(options.python))
     write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
     return result
+
+
+def _disktools(options: BuildOptions, say: Callable[[str], None]) -> Path | None:
+    """The programs for nodes with disks; a site that cannot have them now, and may have no such nodes, boots all the same."""
+    try:
+        return disktools.pack(options.profile.architecture, options.cache, say)
+    except OperationFailed as error:
+        say(f"the set has no programs for disks, so nodes that boot it can do nothing with theirs: {error.message}")
+        return None
 
 
 def _hardware(options: BuildOptions, found: kernel.Kernel, places: Sequence[Path]) -> hardware.Hardware | None:

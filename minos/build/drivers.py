@@ -34,6 +34,8 @@ _SMALL, _KEPT = 1 << 20, 32
 """Files up to so many bytes are kept in memory, and how many of them."""
 _PREFIX = re.compile(r"[*?[]")
 _LINKS = "rtnl-link-"
+_NAMED = "module:"
+"""What stands before the name of a module that a node asks for itself."""
 """What aliases begin with by which the kernel asks for a kind of interface (MODULE_ALIAS_RTNL_LINK): bonds and VLANs."""
 _LIMIT = 16 << 20
 """What a node takes as one file (minos.agent.http.client)."""
@@ -97,7 +99,10 @@ class Drivers:
     # ---- which -------------------------------------------------------------------------------------------------------
 
     def _taken_by(self, alias: str) -> tuple[str, ...]:
-        found = dict.fromkeys(takers(self._globs, self._lengths, alias))
+        if alias.startswith(_NAMED):
+            found = dict.fromkeys([plain(alias.removeprefix(_NAMED))])
+        else:
+            found = dict.fromkeys(takers(self._globs, self._lengths, alias))
         return tuple(name for name in found if name not in self._inside and name in self._paths)
 
     def _is_held(self, name: str) -> bool:

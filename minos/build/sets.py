@@ -32,8 +32,8 @@ from minos.build.profiles import Profile
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
-HARDWARE, MODULES = builder.HARDWARE, builder.MODULES
-_MORE = (AGENT, HARDWARE, MODULES, builder.CARDS, "minos.json", *programs.NAMES)
+HARDWARE, MODULES, DISKTOOLS = builder.HARDWARE, builder.MODULES, builder.DISKTOOLS
+_MORE = (AGENT, HARDWARE, MODULES, DISKTOOLS, builder.CARDS, "minos.json", *programs.NAMES)
 SIGNATURE = "signature"
 FIRST_PYTHON = "3.11"
 """Of the sets that do not say it."""
@@ -70,7 +70,7 @@ class BootSet:
 def name_of(directory: Path) -> str:
     """The name of the set in a directory: the version that built it, and a digest of its content."""
     digest = hashlib.blake2b(digest_size=4)
-    for name in (*FILES, AGENT, HARDWARE, MODULES, *programs.NAMES):
+    for name in (*FILES, AGENT, HARDWARE, MODULES, DISKTOOLS, *programs.NAMES):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())

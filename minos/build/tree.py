@@ -27,7 +27,7 @@ _ORDER = "search updates extra weak-updates built-in\n"
 """Which of two modules of one name is meant (depmod.d(5)): the places of all distributions, and nothing of this machine's own."""
 
 _SAME = ("-noappend", "-quiet", "-no-progress", "-reproducible", "-mkfs-time", "0", "-all-time", "0", "-all-root", "-no-xattrs",
-         "-no-hardlinks", "-root-mode", "0755", "-action", "chmod(0644)@type(f)", "-action", "chmod(0755)@type(d)")
+         "-no-hardlinks", "-root-mode", "0755", "-action", "chmod(0755)@type(d)")
 
 """The same inputs give the same bytes."""
 
@@ -86,9 +86,12 @@ def _put(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def squash(top: Path, target: Path, level: int) -> Path:
-    """A directory as one squashfs file, `target`, packed by this level of zstd; 0 is for no compression. Raises OperationFailed."""
-    kernel.run("mksquashfs", str(top), str(target), *_SAME, *_level(level), package="squashfs-tools")
+def squash(top: Path, target: Path, level: int, *, programs: bool = False) -> Path:
+    """A directory as one squashfs file, `target`, packed by this level of zstd; 0 is for no compression. Its files can be run if
+    they are `programs`. Raises OperationFailed."""
+    mode = "0755" if programs else "0644"
+    kernel.run("mksquashfs", str(top), str(target), *_SAME, "-action", f"chmod({mode})@type(f)", *_level(level),
+               package="squashfs-tools")
     return target
 
 

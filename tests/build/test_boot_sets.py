@@ -17,6 +17,7 @@ from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refuse
 from layercake.setup import build_boot
 from minos.build import BuildOptions, sets
 from minos.build.profiles import Profile
+from minos.build.sets import MODULES
 
 
 def fill(directory: Path, content: str, *, agent: bool = True) -> Path:
@@ -93,21 +94,22 @@ def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
     name, older = signed(tmp_path, tmp_path / ".a"), signed(tmp_path, fill(tmp_path / ".b", "an older Layercake"))
     head, signer = known(tmp_path), Signer(tmp_path.parent / "signing.key")
     head.load({})
-    assert head.look() == {} and head.modules(older) is None and head.modules("gone") is None and head.modules("../x") is None
+    assert head.look() == {}
+    assert all(head.part(one, MODULES) is None for one in (older, "gone", "../x"))
     digest = f"blake2b:{hashlib.blake2b(b'modules', digest_size=32).hexdigest()}"
-    found = head.modules(name)
+    found = head.part(name, MODULES)
     assert found is not None and (found["digest"], found["size"]) == (digest, 7)
     assert signer.signed(manifest(digest, 7, {}), found["signature"])
     unread = known(tmp_path)
     (tmp_path / name / sets.MODULES).write_bytes(b"another")
-    again = unread.modules(name)
+    again = unread.part(name, MODULES)
     assert again is not None and again["digest"] == digest, "what was signed stands: the node refuses what it gets"
-    assert "modules.squashfs was changed" in head.look()[name] and head.modules(name) is None
+    assert "modules.squashfs was changed" in head.look()[name] and head.part(name, MODULES) is None
     said = json.loads((tmp_path / name / "signature").read_text())
     (tmp_path / name / "signature").write_text(json.dumps({**said, "manifest": said["manifest"].replace(digest[8:], "a" * 64)}))
-    assert known(tmp_path).modules(name) is None, "nobody else says what it is"
+    assert known(tmp_path).part(name, MODULES) is None, "nobody else says what it is"
     (tmp_path / name / "signature").write_text("[]")
-    assert known(tmp_path).modules(name) is None
+    assert known(tmp_path).part(name, MODULES) is None
 
 
 @pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "hardware.img", "agent.zip", "modules.squashfs", "minos.json",

@@ -17,7 +17,7 @@ from imageapi.node.attach.fetch import DigestMismatch
 from imageapi.node.container import oci
 from imageapi.node.container.process import Process
 from imageapi.node.container.runtime import Runtime
-from imageapi.node.imageset import kernel
+from imageapi.node.imageset import kept, kernel
 from imageapi.node.imageset.layers import NotSigned
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
@@ -54,6 +54,7 @@ class Bundles:
         self._files = files
         self._directory = run / "containers"
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._kept = run / kept.AT
         self._runtime = runtime
         self._layer = layer
         self._objects = objects
@@ -79,7 +80,7 @@ class Bundles:
             marks.append(time.monotonic())
             step = LastError.MOUNT
             self._files(instance, root, first)
-            binds = [*shown, *self._mounts(instance)]
+            binds = [*shown, *kept.binds(instance.spec, root, self._kept), *self._mounts(instance)]
             step = LastError.INIT_FAIL
             instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds, first)
             marks.append(time.monotonic())

@@ -127,6 +127,8 @@ class Containers:
             raise fail("container object user_namespace", True, "false: only an image's own root file system can be mapped")
         if spec.kernel_modules:
             raise fail("container object kernel_modules", True, "false: only images of the node's set are given them")
+        if spec.keep:
+            raise fail("container object keep", list(spec.keep), "none: only images of the node's set keep directories")
         with self._lock:
             self._counter += 1
             entry = Entry(f"c{self._counter}", name, spec.to_wire())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from layercake.head.disks.said import Disk, State
 from layercake.head.machines.report import Report
 
 
@@ -71,3 +72,29 @@ class Forgotten(msgspec.Struct, kw_only=True):
     """The machine that was forgotten."""
 
     forgotten: str
+
+
+class DiskWord(msgspec.Struct):
+    """A disk that a person has given free, and that the node has not made anew yet."""
+
+    disk: str
+    by: str
+    at: float
+
+
+class NodeDisks(msgspec.Struct):
+    """A node's disks as it said last; none before it has said anything since the head was started. `state` is the value of the
+    variable disk."""
+
+    node: str
+    state: str
+    layouts: list[State]
+    disks: list[Disk]
+    words: list[DiskWord]
+
+
+class GivenFree(msgspec.Struct):
+    """The disk that is made anew now, and what it holds."""
+
+    node: str
+    disk: Disk

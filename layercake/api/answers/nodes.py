@@ -253,6 +253,7 @@ class ExplanationShown(msgspec.Struct):
     unhealthy: str
     network: list[str]
     files: list[str]
+    disks: list[str]
     hardware: list[str]
     trouble: list[EventShown]
     boot: list[EventShown]

@@ -30,6 +30,7 @@ from layercake.head.agents.joining import Claim, Joining, NoJoin
 from layercake.head.agents.machines import MachineApi
 from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
+from layercake.head.disks.room import DiskRoom
 from layercake.head.files.room import Room
 from layercake.head.files.room import heard as said_of_files
 from layercake.head.hosting.budget import Budget
@@ -44,6 +45,7 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed,
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 from layercake.moduleapi.web import body_of, known, shown
+from minos.build.sets import MODULES
 
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
@@ -65,9 +67,9 @@ class NodeApi:
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
         images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
-        vault: Vault, files: Room, machines: Machines,
+        vault: Vault, files: Room, machines: Machines, disks: DiskRoom,
     ) -> None:
-        self._files = files
+        self._files, self._disks = files, disks
         self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
@@ -95,6 +97,7 @@ class NodeApi:
             web.get("/node/v1/desired", _guarded(self._desired)),
             web.get("/node/v1/trust", _guarded(self._trust)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
+            web.get("/node/v1/disk-key/{layout}", _guarded(self._disk_key)),
             web.get("/node/v1/files", _guarded(self._of_node)),
             web.get("/node/v1/agent/{name}", _guarded(self._agent)),
             web.post("/node/v1/drivers", _guarded(self._drivers.wanted)),
@@ -163,7 +166,8 @@ class NodeApi:
         })
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return {**self._table.told_to(record.node), **self._files.document(record), **desired(
+        return {**self._table.told_to(record.node), **self._files.document(record),
+                **self._disks.document(record, self._address), **desired(
             record, self._address, self._requests.get(record.node.id, {}), self._images.attachment, self._boots.order(record.boots),
             {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,
             partial(self._modules, record))}
@@ -171,7 +175,7 @@ class NodeApi:
     def _modules(self, record: Record) -> dict[str, Any] | None:
         """The modules of the kernel that a node has booted; they lie where its images do."""
         name = record.boots.runs
-        found = self._boots.modules(name) if name else None
+        found = self._boots.part(name, MODULES) if name else None
         return None if found is None else {**found, "url": self._address(f"boot/{name}", record.node.id)}
 
     def _authenticate(self, request: web.Request) -> Record:
@@ -220,6 +224,12 @@ class NodeApi:
             self._store.event(record, events.SECRET_UNREADABLE, str(error))
             raise OperationFailed(f"cannot hand out secret {name}: the head cannot read it") from None
 
+    async def _disk_key(self, request: web.Request) -> web.Response:
+        """The key of a layout of this node's disks that keeps what is on them."""
+        record = self._authenticate(request)
+        key = await self._disks.key(record, request.match_info["layout"])
+        return web.json_response({"key": key}, headers={"Cache-Control": "no-store"})
+
     async def _of_node(self, request: web.Request) -> web.Response:
         """The node's own files, with the secrets in them."""
         record = self._authenticate(request)
@@ -250,6 +260,8 @@ class NodeApi:
                 too_many |= not self._keep(record, kind, text, str(event.get("severity", "")), event.get("data", {}))
             if kind is minos.events.FILES:
                 self._files.said[record.node.id] = said_of_files(event.get("data", {}))
+            if kind is minos.events.DISKS:
+                self._disks.heard(record, event.get("data", {}))
             if heard(record, kind, text, event.get("data", {})):
                 self._store.mark(record)
         if too_many:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 from layercake.inventory.schema import Node
@@ -52,12 +52,13 @@ class Table:
         self._planners: dict[Hashable, Planner] = {}
         self._alike: dict[Hashable, Planner] = {}
         self._tuned = [m for m in all_of if m.tune is not None]
+        self._apart = [m for m in all_of if m.with_part]
         self._check()
 
     def _check(self) -> None:
         """Every goal must be reachable from a node of which nothing is known, or the declarations contradict each other."""
         try:
-            planner = self._planner(self.mutations)
+            planner = self._planner(self._of(self.modules))
         except LayercakeError as error:
             who = self._culprit()
             raise type(error)(f"cannot load {who}: {error.message}", hint=error.hint) from None
@@ -101,7 +102,8 @@ class Table:
 
     def planner_for(self, node: Node, *, forced: bool = False) -> Planner:
         """The planner for a node; nodes alike share one. `forced`: power goes off whatever runs there."""
-        alike: list[Hashable] = [forced]  # to tune each node's mutations was a quarter of what taking it in cost
+        # To tune each node's mutations was a quarter of what taking it in cost.
+        alike: list[Hashable] = [forced, *(module.name in node.parts for module in self._apart)]
         for module in self._tuned:
             part = node.parts.get(module.name)
             if part is not None and module.tuned_by is None:
@@ -113,8 +115,17 @@ class Table:
             found = self._alike[key] = self._tune(node, forced)
         return found
 
+    def _of(self, parts: Collection[str]) -> list[Mutation]:
+        """The mutations of a node that has the parts of these modules."""
+        without = {x.name for m in self._apart if m.name not in parts for x in m.mutations}
+        found = [x for x in self.mutations if x.name not in without]
+        for module in self._apart:
+            if module.name in parts:
+                found = [_also(x, module.before[x.name]) if x.name in module.before else x for x in found]
+        return found
+
     def _tune(self, node: Node, forced: bool) -> Planner:
-        mutations = [dataclasses.replace(m, excludes={}) if forced and m.cuts_power else m for m in self.mutations]
+        mutations = [dataclasses.replace(m, excludes={}) if forced and m.cuts_power else m for m in self._of(node.parts)]
         for module in self._tuned:
             if module.tune is not None:
                 own = {m.name for m in module.mutations}
@@ -134,7 +145,7 @@ class Table:
     @property
     def default_planner(self) -> Planner:
         """The planner of a node with nothing special about it, for drawing the graph."""
-        return self._planner(self.mutations)
+        return self._planner(self._of(()))
 
     # -- looking up
 
@@ -162,6 +173,11 @@ class Table:
     def node(self, record: Mapping[str, Any]) -> Node:
         """The node that `Node.to_record` wrote. Raises InputError."""
         return Node.from_record(record, self.parts)
+
+
+def _also(mutation: Mutation, wanted: Mapping[str, str]) -> Mutation:
+    """A mutation that requires more."""
+    return dataclasses.replace(mutation, requires={**mutation.requires, **{k: (v,) for k, v in wanted.items()}})
 
 
 def _check_names(module: Module, layout: Layout) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from layercake.head.access.caller import said_by
+from layercake.head.disks.said import plain_data
 from layercake.head.head import Head
 from layercake.head.machines import adopt, events
 from layercake.head.machines.table import Machine
@@ -21,6 +24,7 @@ class MachineRequests:
 
     def __init__(self, head: Head, nodes: Nodes) -> None:
         self._head, self._nodes, self._store, self._machines = head, nodes, head.store, head.machines
+        self._disks = head.disks
 
     def all(self) -> list[dict[str, Any]]:
         """The machines that no inventory knows, the one heard last first."""
@@ -74,6 +78,20 @@ class MachineRequests:
         await self._machines.forget(machine)
         self._store.event(None, events.FORGOTTEN, f"{machine.mac}, by {said_by(by)}", data={"mac": machine.mac})
         return machine.mac
+
+
+    def disks(self, name: str) -> dict[str, Any]:
+        """A node's own disks. Raises NotFound."""
+        record = self._store.named(name)
+        found = self._disks.of(record)
+        words = [{"disk": word.disk, "by": word.by, "at": word.at} for word in self._disks.words(record)]
+        said = plain_data(found) if found is not None else {"layouts": [], "disks": []}
+        return {"node": name, **said, "state": record.value("disk"), "words": words}
+
+    async def wipe(self, name: str, disk: str, mark: str, by: str) -> dict[str, Any]:
+        """Gives a disk of a node free, as it was seen: the node makes it anew, whatever it holds. Raises LayercakeError."""
+        record = self._store.named(name)
+        return {"node": name, "disk": msgspec.to_builtins(await self._disks.wipe(record, disk, mark, said_by(by)))}
 
 
 def _place(machine: Machine) -> str:

@@ -23,18 +23,25 @@ class Secrets:
         self._sessions = SessionFile(config.run)
 
     def __call__(self, name: str) -> bytes:
-        """The key. Raises Refused, Unreachable, OperationFailed; none of them tells it."""
+        """The key of an image. Raises Refused, Unreachable, OperationFailed; none of them tells it."""
+        return self._get(name, f"secrets/{name}")
+
+    def of_disks(self, layout: str) -> bytes:
+        """The key of a layout of the node's disks. Raises as for images."""
+        return self._get(f"of layout {layout}", f"disk-key/{layout}")
+
+    def _get(self, name: str, path: str) -> bytes:
         config, session = self._config, self._sessions.load(self._config)
         if session is None:
             raise Unreachable(f"cannot get secret {name}: this node has not joined")
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
         connection = Connection(parse_url(config.head), to_head(config, session))
         try:
-            status, answer = connection.request("GET", f"/node/v1/secrets/{name}", headers)
+            status, answer = connection.request("GET", f"/node/v1/{path}", headers)
         finally:
             connection.close()
         if status == 403:
-            raise Refused(f"cannot get secret {name}: the head says that no image of this node needs it")
+            raise Refused(f"cannot get secret {name}: the head says that nothing of this node needs it")
         if status != 200:
             raise OperationFailed(f"cannot get secret {name}: the head answers {status}", hint="see the head's log")
         try:

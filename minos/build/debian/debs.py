@@ -39,7 +39,12 @@ def name(architecture: str) -> str:
 
 def place(architecture: str, cache: Path) -> Path:
     """Where packages of an architecture are kept: a package may have the same name and version in two. Raises InputError."""
-    return cache if architecture == platform.machine() else cache / f"apt-{name(architecture)}"
+    return cache if architecture == platform.machine() else place_apart(architecture, cache)
+
+
+def place_apart(architecture: str, cache: Path) -> Path:
+    """Where packages of an architecture are kept with all that they depend on. Raises InputError."""
+    return cache / f"apt-{name(architecture)}"
 
 
 def _configuration(directory: Path, debian: str) -> str:
@@ -59,12 +64,15 @@ Dir::Log "{directory}/log/";
 
 
 def options(architecture: str, cache: Path, say: Callable[[str], None] = lambda text: None) -> tuple[str, ...]:
-    """apt's options for packages of an architecture; none for this machine's own. The lists are fetched once a day; where they
-    cannot be, those from before do. Raises InputError, OperationFailed."""
-    if architecture == platform.machine():
-        return ()
+    """apt's options for packages of an architecture; none for this machine's own. Raises as `apart`."""
+    return () if architecture == platform.machine() else apart(architecture, cache, say)
+
+
+def apart(architecture: str, cache: Path, say: Callable[[str], None] = lambda text: None) -> tuple[str, ...]:
+    """apt's options for packages of an architecture, whatever this machine has installed of them. The lists are fetched once a day;
+    where they cannot be, those from before do. Raises InputError, OperationFailed."""
     debian = name(architecture)
-    directory = place(architecture, cache).absolute()
+    directory = place_apart(architecture, cache).absolute()
     if re.search(r'["\s;{}]', str(directory)):
         raise InputError(f"cannot keep packages in {directory}: apt takes no path with blanks, quotes or brackets")
     for part in ("state/lists/partial", "archives/partial", "log"):
@@ -87,14 +95,15 @@ def options(architecture: str, cache: Path, say: Callable[[str], None] = lambda 
 
 
 def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[str]) -> Path:
-    """A tree with the files of these packages and all that they depend on, unpacked once. Raises InputError, OperationFailed."""
+    """A tree with the files of these packages and all that they depend on, unpacked once; `apt`: as `apart` gives them. Raises
+    InputError, OperationFailed."""
     wanted = sorted(packages)
     text = kernel.run("apt-get", *apt, "-s", "install", *wanted)
     found = [f"{package}_{version.replace(':', '%3a')}_{kind}.deb" for package, version, kind in
              re.findall(r"^Inst (\S+?)(?::\S+)? \((\S+) [^\n]*\[(\S+)\]\)", text, re.MULTILINE)]
     if not found:
         raise OperationFailed(f"cannot fetch {', '.join(wanted)} for {architecture}: apt would install nothing")
-    directory = place(architecture, cache)
+    directory = place_apart(architecture, cache)
     archives = [directory / "archives" / file for file in sorted(found)]
     if not all(file.is_file() for file in archives):
         kernel.run("apt-get", *apt, "-q", "-y", "--download-only", "install", *wanted)
@@ -109,6 +118,14 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
             _unpack(file, partial)
         partial.rename(tree)
     return tree
+
+
+def program(tree: Path, name: str, package: str) -> Path:
+    """A program's file in such a tree. Raises OperationFailed."""
+    found = next((path for place in ("usr/bin", "usr/sbin") if (path := tree / place / name).is_file()), None)
+    if found is None:
+        raise OperationFailed(f"cannot build minOS: package {package} has no {name}")
+    return found
 
 
 def _unpack(archive: Path, tree: Path) -> None:

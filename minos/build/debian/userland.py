@@ -58,10 +58,7 @@ class Foreign:
 
     def program(self, name: str, package: str) -> Path:
         """See Userland."""
-        found = next((path for place in ("usr/bin", "usr/sbin") if (path := self._root / place / name).is_file()), None)
-        if found is None:
-            raise OperationFailed(f"cannot build minOS: {package} for {self._architecture} has no {name}")
-        return found
+        return debs.program(self._root, name, package)
 
     def libraries(self, binaries: Iterable[Path]) -> dict[str, Path]:
         """See Userland."""

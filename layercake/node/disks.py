@@ -1,0 +1,128 @@
+"""The node's own disks and what there is for them: tools out of the boot set, modules, keys, mounts. Nothing of it is imported on a
+node that has none in the inventory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from imageapi.node import mount
+from imageapi.node.attach.disks import names
+from imageapi.node.attach.fetch import Fetch
+from imageapi.node.imageset.layers import Key, Layers
+from imageapi.spec.image import parse_image
+from layercake.kraken.errors import LayercakeError, OperationFailed
+from minos.agent.bond.secrets import Secrets
+from minos.agent.early import Early
+from minos.agent.state import Session
+
+if TYPE_CHECKING:
+    from minos.agent.disks.keeper import DiskKeeper
+    from minos.agent.disks.layout import Layout
+
+TOOLS = "disktools"
+KEY_BYTES = 64
+MODULES = Path("/sys/module")
+
+
+def fetched(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None) -> Path:
+    """The programs for disks, mounted, as the head says where they are. Raises LayercakeError."""
+    if not said:
+        raise OperationFailed("the head gives no programs for disks for the boot set that this node has booted",
+                              hint="build another boot set and boot it: `layercake boot build`, then `layercake boot roll`")
+    layers = Layers(run / TOOLS, open_url, _no_secret, key)
+    content = {word: said[word] for word in ("digest", "size", "url", "signature") if word in said}
+    return layers.layer(parse_image({"name": TOOLS, **content}), lambda: False)
+
+
+def _no_secret(name: str) -> bytes:
+    raise OperationFailed(f"cannot get secret {name}: programs for disks need none")
+
+
+class LateDisks:
+    """The keeper of the disks, made when the first layout comes (minos.agent.disks.keeper)."""
+
+    def __init__(self, early: Early, open_url: Fetch) -> None:
+        self._early, self._open_url = early, open_url
+        self._keeper: DiskKeeper | None = None
+        self._tools: Mapping[str, Any] | None = None
+        self._known: Session | None = None
+
+    @property
+    def value(self) -> str:
+        """The value of the variable disk, "" if nobody has looked."""
+        return "" if self._keeper is None else self._keeper.value
+
+    def want(self, document: Mapping[str, Any], session: Session) -> None:
+        """Wants what a desired state says of disks."""
+        said = document.get("disk_tools")
+        self._tools, self._known = said if isinstance(said, Mapping) else None, session
+        if self._keeper is None and document.get("disks"):
+            self._keeper = self._make()
+        if self._keeper is not None:
+            self._keeper.want(document)
+
+    def tell(self) -> None:
+        """Tells the head again how they are."""
+        if self._keeper is not None:
+            self._keeper.tell()
+
+    # ---- the mutations of `disk` (minos.disks.mutations.Disks) -----------------------------------------------------------------
+
+    def _its(self) -> DiskKeeper:
+        if self._keeper is None:
+            raise OperationFailed("cannot look at the disks: the head has said nothing of them yet")
+        return self._keeper
+
+    def discover(self) -> str:
+        """Finds out how they are, and brings up what was made before. Raises LayercakeError."""
+        return self._its().discover()
+
+    def prepare(self) -> str:
+        """Makes what is not there yet. Raises LayercakeError."""
+        return self._its().prepare()
+
+    def wait(self, interrupted: Callable[[], bool]) -> str:
+        """Waits until what was in the way is out of it. Raises LayercakeError."""
+        return self._its().wait(interrupted)
+
+    # ---- with what it is done ---------------------------------------------------------------------------------------------------
+
+    def _make(self) -> DiskKeeper:
+        from minos.agent.disks.keeper import DiskKeeper
+        from minos.agent.disks.stack import Means
+        from minos.agent.disks.tools import Tools
+
+        early = self._early
+        tools = Tools(lambda: fetched(early.config.run, self._open_url, lambda: early.image_key, self._tools))
+        return DiskKeeper(early.config, early.event, names,
+                          Means(tools, self._need, self._key, mount.filesystem, mount.unmount, early.config.node))
+
+    def _key(self, layout: Layout) -> bytes:
+        return Secrets(self._early.config).of_disks(layout.name) if layout.encrypt == "kept" else os.urandom(KEY_BYTES)
+
+    def _need(self, name: str) -> None:
+        """Loads a kernel module, this minOS's own or the head's. Raises OperationFailed."""
+        if _is_there(name):
+            return
+        with contextlib.suppress(FileNotFoundError, subprocess.TimeoutExpired):  # then the head is asked
+            subprocess.run(["modprobe", "-q", name], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+        if _is_there(name):
+            return
+        session = self._known
+        assert session is not None  # noqa: S101 (want() comes first)
+        from minos.agent.drivers import Drivers
+
+        try:
+            Drivers(self._early.config, lambda: session, self._early.event, tries=5).named(f"module:{name}")
+        except (LayercakeError, OSError) as error:
+            raise OperationFailed(f"this node's kernel has no module {name}, and it cannot be had from the head: {error}") from None
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module is loaded, or a file system known that is built in."""
+    return (MODULES / name).is_dir() or name in mount.known_filesystems()
