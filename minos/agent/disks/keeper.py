@@ -126,6 +126,7 @@ class DiskKeeper:
         before = self._plain()
         while not interrupted():
             if self._news.wait(1.0) or self._plain() != before:
+                self.value = BLANK  # it is to be looked at again; what it was before is not told any more
                 return BLANK
         return self.value or FOREIGN
 
