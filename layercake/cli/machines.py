@@ -32,12 +32,18 @@ def _size(count: int) -> str:
     return f"{count / 2 ** 30:.0f} GiB" if count >= 10 << 30 else f"{count >> 20} MiB"
 
 
+def _at(one: dict[str, Any]) -> str:
+    """Where a machine is, by LLDP or by option 82."""
+    words = (one["switch"], one["port"]) if one["switch"] else (one["remote"] or one["relay"], one["circuit"])
+    return " ".join(filter(None, words)) or "-"
+
+
 @command(machine, "list")
 def list_(app: App) -> Answer:
     """List the machines that were discovered and that no inventory knows."""
     answer = app.head.get("/v1/machines")
     rows = [[m["mac"], m["address"] if m["on"] else "-", f"{m['vendor']} {m['product']}".strip() or "-", m["serial"] or "-",
-             m["cpus"], _size(m["memory"]), m["disks"], f"{m['switch']} {m['port']}".strip() or "-", m["bmc"] or "-",
+             m["cpus"], _size(m["memory"]), m["disks"], _at(m), m["bmc"] or "-",
              seconds(m["seen_s"]), ",".join(m["rivals"][:3]) or "-"] for m in answer["machines"]]
     return Answer(answer, lambda out: out.table(_LIST, rows, empty="no unknown machines; see `discovery` of networks"))
 
@@ -66,6 +72,8 @@ def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]
               for d in report.get("dimms", [])]
     found += [("disk", f"{d['name']}: {d['bytes'] / 1e9:.0f} GB {d.get('model', '')} {d.get('serial', '')}, SMART "
                        f"{d.get('smart', 'not read')}") for d in report.get("disks", [])]
+    if one["circuit"]:
+        found.append(("option 82", " ".join(f"{word} {one[word]}" for word in ("circuit", "remote", "relay") if one[word])))
     near = report.get("neighbours", {})
     for card in report.get("cards", []):
         port = near.get(card["name"], {})

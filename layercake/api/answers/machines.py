@@ -9,7 +9,8 @@ from layercake.head.machines.report import Report
 
 class MachineShown(msgspec.Struct, kw_only=True):
     """A machine. `node` is "" for one that no inventory knows; `seen_s` is how many seconds ago it was heard; `on`: it waits to be
-    taken in; `drift` is how it differs from what was accepted; `rivals` claim a place or serial number of its own."""
+    taken in; `drift` is how it differs from what was accepted; `rivals` claim a place or serial number of its own;
+    `relay`, `circuit` and `remote` are what option 82 of its DHCP said."""
 
     mac: str
     node: str
@@ -28,6 +29,9 @@ class MachineShown(msgspec.Struct, kw_only=True):
     bmc_mac: str
     switch: str
     port: str
+    relay: str
+    circuit: str
+    remote: str
     seen_s: float
     first_seen: float
     on: bool
