@@ -1,4 +1,4 @@
-"""`layercake machine`: list, show, adopt, accept, forget."""
+"""`layercake machine`: list, show, adopt, scan, accept, forget."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _LIST = (Column("MAC"), Column("ADDRESS"), Column("MACHINE", flexible=True), Col
          Column("MEMORY", right=True), Column("DISKS", right=True), Column("SWITCH PORT"), Column("BMC"),
          Column("SEEN", right=True), Column("CLAIMED BY"))
 _ADOPT = (Column("NODE"), Column("MAC"), Column("IP"), Column("SWITCH PORT"), Column("SERIAL", flexible=True))
+_SCAN = (Column("ADDRESS"), Column("PROTOCOL"), Column("SAYS", flexible=True), Column("UUID"), Column("NODE"))
 _NODES = re.compile(r"^nodes:[ \t]*(#.*)?$", re.MULTILINE)
 
 
@@ -137,6 +138,24 @@ def _write(path: Path, text: str) -> None:
     new.write_text(text, encoding="utf-8")
     new.chmod(path.stat().st_mode & 0o777)
     os.replace(new, path)  # noqa: PTH105 (the path of a symbolic link is kept by neither)
+
+
+@command(machine)
+@click.argument("network", metavar="NETWORK")
+def scan(app: App, network: str) -> Answer:
+    """Ask the addresses of NETWORK (10.2.0.0/24) whether a BMC is there, by IPMI and Redfish, without a login."""
+    found: list[dict[str, Any]] = []
+    start = count = 0
+    while True:
+        answer = app.head.post("/v1/machines/scan", {"network": network, "start": start})
+        found, count, start = found + answer["found"], count + answer["scanned"], answer["more"]
+        if not start:
+            break
+        app.out.note(f"{count} addresses asked, {len(found)} answers")
+    rows = [[one["address"], one["protocol"], " ".join(filter(None, (one["vendor"], one["product"], one["version"]))) or "-",
+             one["uuid"] or "-", one["node"] or one["machine"] or "-"] for one in found]
+    empty = f"no BMC answers at the {count} addresses of {network}"
+    return Answer({"found": found, "scanned": count}, lambda out: out.table(_SCAN, rows, empty=empty))
 
 
 @command(machine)

@@ -75,3 +75,25 @@ class Forgotten(msgspec.Struct, kw_only=True):
     """The machine that was forgotten."""
 
     forgotten: str
+
+
+class ScannedBmc(msgspec.Struct, kw_only=True):
+    """A BMC that answered, by ipmi or redfish, and what it says of itself before a login. `node` is the node that it is of, by its
+    address or its UUID, `machine` the MAC address of one that no inventory knows; "" for none."""
+
+    address: str
+    protocol: str
+    vendor: str
+    product: str
+    version: str
+    uuid: str
+    node: str
+    machine: str
+
+
+class Scanned(msgspec.Struct, kw_only=True):
+    """What answered in a page of addresses; `more` is where the next page begins, 0 after the last."""
+
+    found: list[ScannedBmc]
+    scanned: int
+    more: int

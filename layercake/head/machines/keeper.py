@@ -137,6 +137,11 @@ class Machines:
         """Its report, and the one that was accepted."""
         return await self._rows.reports(machine.key)
 
+    def by_bmc(self) -> dict[str, Machine]:
+        """All machines by the address of their BMC, as they say it themselves, and by their UUID."""
+        marks = ((mark, one) for one in self._all.values() for mark in (one.bmc, one.uuid.lower()) if mark)
+        return dict(marks)
+
     def node_by(self, mac: str) -> Record | None:
         """The node that has a MAC address in the inventory."""
         return self._index()[0].get(mac)
