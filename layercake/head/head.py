@@ -132,6 +132,9 @@ class Head:
         self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
                                  self.store.wall)
         self.machines.drifted = self._drifted
+        self.machines.replacing.keeps = lambda record: (
+            "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record))
+        self.ear.claimed = self.machines.replacing.asked
         self._heads = settings.heads
         self.files = Room(self.store, self.desire, self.networks, self.vault, file_settings(settings),
                           Sources(data_dir / "files"), self._serves, self._told_anew)

@@ -37,3 +37,4 @@ class Operations:
         self.authority = AuthorityChanges(head, self.nodes)
         self.machines = MachineRequests(head, self.nodes)
         self.tokens = TokenChanges(head)
+        head.machines.replacing.take = self.inventory.take_board
