@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ AWAY_LIMIT = 10.0
 DEVICE_LIMIT = 60.0
 """Seconds that a mount of a device may take: it may be on another machine, or have a long journal."""
 
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -61,8 +63,13 @@ def mount_points(table: str = "/proc/self/mountinfo") -> list[str]:
     points = []
     for line in Path(table).read_text().splitlines():
         raw = line.split(" ")[4]
-        points.append(raw.encode().decode("unicode_escape") if "\\" in raw else raw)
+        points.append(plain(raw))
     return points
+
+
+def plain(field: str) -> str:
+    """A path of mountinfo as it is: blanks, tabs, line ends and \\ stand there as \\ and three octal digits."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field) if "\\" in field else field
 
 
 def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:

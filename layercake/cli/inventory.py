@@ -12,7 +12,7 @@ import click
 
 from layercake.cli.common.asking import at_stake, who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, yes_option
-from layercake.cli.common.output import Column, Output, seconds
+from layercake.cli.common.output import RED, Column, Output, seconds
 from layercake.cli.common.watch import Watch, converged, follow, summary
 from layercake.cli.rolls import begun_line, watched_all
 from layercake.inventory.changes import Action, Change, show_value
@@ -202,7 +202,7 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
         rows.setdefault((change.action.value, _what(change), _way(plans.get(change.node))), []).append(change.node)
     for warning in planned.get("warnings") or []:
         place = f"{warning['file']}:{warning['line']}: " if warning["line"] else ""
-        out.note(f"{place}{warning['message']}")
+        out.note(f"{place}{warning['message']}", RED)
     for change in (Change.from_record(c) for c in planned.get("networks") or []):
         out.line(f"network {change.node}: {_network(change)}")
     for source in planned.get("files") or []:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +100,27 @@ def test_each_word_of_match() -> None:
     assert not look.matches(one, {"colour": "red"}), "a word of a newer head matches nothing"
 
 
+def gpt(*names: str) -> bytes:
+    """The start of a disk with a GPT (UEFI 5.3.2, 5.3.3)."""
+    header = b"EFI PART".ljust(72, b"\0") + struct.pack("<QII", 2, 128, 128)
+    entries = b"".join(b"\1" * 16 + bytes(40) + name.encode("utf-16-le").ljust(72, b"\0") for name in names)
+    return bytes(512) + header.ljust(512, b"\0") + entries.ljust(128 * 128, b"\0")
+
+
+def test_names_are_read_from_the_disk_itself(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_bytes(gpt(OURS, "", "x" * 36))
+    assert look.gpt_names(disk, 512) == {1: OURS, 2: "", 3: "x" * 36}
+    for data in (b"", bytes(4096), gpt(OURS)[:700], gpt(OURS)[:512] + b"EFI PART" + b"\xff" * 92):
+        disk.write_bytes(data)
+        assert look.gpt_names(disk, 512) == {}, "a table that is cut off or made up says nothing"
+    assert look.gpt_names(tmp_path / "none", 512) == {}
+
+
 def test_disks_of_sysfs(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvme0n1").write_bytes(gpt("EFI \x1b[31m"))
+
     def put(block: str, **files: str) -> None:
         place = tmp_path / "devices/pci0000:00/0000:00:05.0" / ("nvme/nvme0" if "nvme" in block else "ata1/host0/target0") / block
         for name, text in files.items():
@@ -110,13 +131,13 @@ def test_disks_of_sysfs(tmp_path: Path) -> None:
         (tmp_path / "block" / block).symlink_to(place)
 
     put("nvme0n1", size="2048\n", removable="0", ro="0", queue__rotational="0", device__model="ACME X  \n",
-        nvme0n1p1__partition="1\n", nvme0n1p1__uevent="DEVTYPE=partition\nPARTNAME=EFI \x1b[31m\n")
+        nvme0n1p1__partition="1\n", queue__logical_block_size="512\n")
     put("sda", size="4096", device__model="DISK", queue__rotational="1", removable="0")
     put("sr0", size="4096", device__model="CD", removable="1")
     put("sdb", size="4096", device__model="LOCKED", ro="1")
     put("sdc", size="0", device__model="EMPTY")
     put("loop0", size="4096")
-    nvme, sda = look.all_of(lambda block: [block.name.upper()], tmp_path)
+    nvme, sda = look.all_of(lambda block: [block.name.upper()], tmp_path, tmp_path / "dev")
     assert (nvme.name, nvme.size, nvme.model, nvme.transport, nvme.rotational, nvme.names) == (
         "nvme0n1", 1 << 20, "ACME X", "nvme", False, ("NVME0N1",))
     assert nvme.partitions == (Partition("nvme0n1p1", 1, "EFI \x1b[31m"),) and "0000:00:05.0" in nvme.path

@@ -168,6 +168,19 @@ def test_what_is_kept_is_never_made_anew_by_itself(machine: Machine) -> None:
     assert after.prepare() == "READY" and machine.done.count("make scratch on nvme0n1") == 1
 
 
+def test_what_is_kept_is_made_once_in_a_boot_whatever_its_disks_say(machine: Machine) -> None:
+    machine.put("nvme0n1")
+    keeper = machine.keeper()
+    keeper.want(wants(kept=True))
+    assert keeper.prepare() == "READY"
+    label = machine.disks["nvme0n1"].partitions[0].label
+    machine.put("nvme0n1", label=label.replace(":k:", ":n:"))
+    again = machine.keeper()
+    again.want(wants(kept=True))
+    assert again.prepare() == "ERROR" and "do not say so any more" in machine.of(DISK_FAILED)[0]
+    assert machine.done.count("make scratch on nvme0n1") == 1
+
+
 def test_a_raid_that_lacks_a_member_runs_and_takes_a_blank_one(machine: Machine) -> None:
     machine.put("nvme0n1")
     machine.put("nvme1n1")

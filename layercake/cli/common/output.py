@@ -22,7 +22,7 @@ from layercake.kraken.errors import InputError
 GREEN, RED, YELLOW, _CYAN, _MAGENTA, BOLD, DIM = "32", "31", "33", "36", "35", "1", "2"
 _WORDS = {
     GREEN: "converged running ON SYNC ACTIVE done healthy add",
-    RED: "blocked HANG ERROR error aborted unhealthy remove",
+    RED: "blocked HANG FOREIGN ERROR error aborted unhealthy remove",
     f"{BOLD};{RED}": "quarantined FATAL failed dead",
     YELLOW: "waiting held asking UNKNOWN warning paused skipped exited change",
     _CYAN: "working UPDATE rolling staging starting switching watching",
@@ -113,9 +113,9 @@ class Output:
             stream.buffer.write(data)
         stream.flush()
 
-    def note(self, text: str) -> None:
-        """A remark on standard error, at once; does not disturb what is piped on."""
-        sys.stderr.write(clean(text) + "\n")
+    def note(self, text: str, style: str = "") -> None:
+        """A remark on standard error, at once; does not disturb what is piped on. `style` is an SGR code."""
+        sys.stderr.write(self.styled(clean(text), style) + "\n")
         sys.stderr.flush()
 
     def styled(self, text: str, style: str) -> str:

@@ -56,7 +56,9 @@ class DiskKeeper:
                  clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
                  look: Callable[[], list[Disk]] | None = None, signs_of: Callable[[Disk], Disk] | None = None,
                  mark: Callable[[Disk], str] = signs.mark, stack: Stacks | None = None) -> None:
-        self._config, self._event, self._means, self._clock, self._pause = config, event, means, clock, pause
+        self._config, self._event, self._clock, self._pause = config, event, clock, pause
+        self._means = means = replace(means, need=self._need(means.need))
+        self._loading_s = 0.0
         self._disks = look or (lambda: all_of(names, means.sys))
         self._mark = mark
         self._signs = signs_of or self._with_signs
@@ -74,6 +76,17 @@ class DiskKeeper:
         self._done: list[str] = list(known.get("done", ()))
         self.value = str(known.get("value", ""))
         """The value of `disk` as it was found last, "" as long as nobody has looked."""
+
+    def _need(self, load: Callable[[str], None]) -> Callable[[str], None]:
+        """Loading a module, with the time that it takes: it may come from the head."""
+        def need(name: str) -> None:
+            began = self._clock()
+            try:
+                load(name)
+            finally:
+                self._loading_s += self._clock() - began
+
+        return need
 
     # ---- from the loop ---------------------------------------------------------------------------------------------------
 
@@ -115,14 +128,16 @@ class DiskKeeper:
             found = self._judge()
             if whole(found) in (ERROR, FOREIGN):
                 return self._settle(found)
-            began = self._clock()
+            began, self._loading_s = self._clock(), 0.0
             for at, one in enumerate(found):
                 if one.state == BLANK:
                     found[at] = self._make(one, at)
             value = self._settle(found)
             if value == READY and found:
-                self._event(DISKS_READY, f"disks are ready, in {self._clock() - began:.1f} s: "
-                            + ", ".join(f"{one.layout.name} on {len(one.disks)}" for one in found))
+                took = self._clock() - began
+                self._event(DISKS_READY, f"disks are ready, in {took:.1f} s: "
+                            + ", ".join(f"{one.layout.name} on {len(one.disks)}" for one in found),
+                            seconds=round(took, 2), loading_s=round(self._loading_s, 2))
             return value
 
     def wait(self, interrupted: Callable[[], bool]) -> str:
@@ -145,7 +160,7 @@ class DiskKeeper:
         """Takes down what is up, so that all that was written is on the disks: the machine may be switched off then."""
         with self._turn:
             for at, one in enumerate(self._judge()):
-                if one.state == READY:
+                if one.state in (READY, BLANK):  # what was begun with, too: whatever is over these disks is ours
                     try:
                         self._stack(one.layout, one.disks, at).down()
                     except LayercakeError as error:
@@ -170,8 +185,15 @@ class DiskKeeper:
             raise OperationFailed(self._broken)
         wanted = self._layouts
         disks = [self._signs(disk) if any(matches(disk, one.match) for one in wanted) else disk for disk in self._disks()]
-        return judge(wanted, disks, self._config.node, self._free(wanted, disks),
-                     all(self._made.get(one.name) == one.made for one in wanted if not one.kept))
+        found = judge(wanted, disks, self._config.node, self._free(wanted, disks),
+                      all(self._made.get(one.name) == one.made for one in wanted if not one.kept))
+        return [self._sure(one) for one in found]
+
+    def _sure(self, one: Verdict) -> Verdict:
+        """What is kept and was made in this boot is not made once more, whatever its disks say."""
+        if one.state == BLANK and one.layout.kept and self._made.get(one.layout.name) == one.layout.made:
+            return replace(one, state=ERROR, why="it was made in this boot, and its disks do not say so any more")
+        return one
 
     def _free(self, wanted: Sequence[Layout], disks: Sequence[Disk]) -> dict[str, str]:
         """{disk: the word's id} of those that the inventory and a person have given free, as they are now."""

@@ -1,10 +1,11 @@
 """The node's disks as the kernel has them: which there are, what they are called for good, and how they are partitioned.
 
-Source: Linux' Documentation/ABI/stable/sysfs-block.
+Sources: Linux' Documentation/ABI/stable/sysfs-block; UEFI 2.10, 5.3 (GUID partition table).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 SECTOR = 512
+DEV = Path("/dev")
+_MOST_ENTRIES = 1024
 _TRANSPORTS = (("/usb", "usb"), ("/nvme", "nvme"), ("/ata", "ata"), ("/end_device-", "sas"), ("/host", "scsi"),
                ("/virtio", "virtio"))
 
@@ -50,7 +53,7 @@ class Disk:
         return min(self.names, key=len, default="")
 
 
-def all_of(names: Callable[[Path], list[str]], sys: Path = Path("/sys")) -> list[Disk]:
+def all_of(names: Callable[[Path], list[str]], sys: Path = Path("/sys"), dev: Path = DEV) -> list[Disk]:
     """All disks that can be written to: no CD drives, nothing that can be pulled out, nothing made of others. `names` gives the
     lasting names of one."""
     found = []
@@ -59,25 +62,44 @@ def all_of(names: Callable[[Path], list[str]], sys: Path = Path("/sys")) -> list
             continue
         size = int(_text(block / "size") or 0) * SECTOR
         if size and _text(block / "hidden") != "1":
-            found.append(_disk(block, size, tuple(names(block)), sys))
+            found.append(_disk(block, size, tuple(names(block)), sys, dev))
     return found
 
 
-def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path) -> Disk:
+def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) -> Disk:
     place = str(block.resolve()).removeprefix(str((sys / "devices").resolve()))
     return Disk(block.name, names, size, _text(block / "device/model") or _text(block / "device/name"), place,
                 _text(block / "queue/rotational") == "1", next((its for word, its in _TRANSPORTS if word in place), ""),
-                partitions(block))
+                partitions(block, dev))
 
 
-def partitions(block: Path) -> tuple[Partition, ...]:
-    """The partitions of a disk, by their numbers."""
-    found = []
-    for number in block.glob("*/partition"):
-        rows = (line.partition("=") for line in _text(number.parent / "uevent").splitlines())
-        said = {key: value for key, _, value in rows}
-        found.append(Partition(number.parent.name, int(_text(number) or 0), said.get("PARTNAME", "")))
-    return tuple(sorted(found, key=lambda one: one.number))
+def partitions(block: Path, dev: Path = DEV) -> tuple[Partition, ...]:
+    """The partitions of a disk, by their numbers, with their names as they stand on it: the kernel does not see a new name of one
+    that is in use."""
+    found = [(number.parent.name, int(_text(number) or 0)) for number in block.glob("*/partition")]
+    labels = gpt_names(dev / block.name, int(_text(block / "queue/logical_block_size") or SECTOR)) if found else {}
+    return tuple(Partition(name, number, labels.get(number, "")) for name, number in sorted(found, key=lambda one: one[1]))
+
+
+def gpt_names(device: Path, sector: int) -> dict[int, str]:
+    """The names of partitions in a disk's GPT, by their numbers; none for a disk without one, or one that cannot be read."""
+    try:
+        with device.open("rb") as disk:
+            disk.seek(sector)
+            header = disk.read(92)
+            if header[:8] != b"EFI PART":
+                return {}
+            start, count, size = struct.unpack_from("<QII", header, 72)
+            if not 128 <= size <= 4096 or count > _MOST_ENTRIES:
+                return {}
+            disk.seek(start * sector)
+            table = disk.read(count * size)
+    except (OSError, struct.error):
+        return {}
+    entries = (table[at:at + size] for at in range(0, len(table) - size + 1, size))
+    # minOS has no codec for UTF-16; what is not of its basic plane is of no name of ours.
+    return {number: "".join(map(chr, struct.unpack("<36H", entry[56:128]))).partition("\0")[0]
+            for number, entry in enumerate(entries, 1) if any(entry[:16])}
 
 
 def matches(disk: Disk, wanted: Mapping[str, Any]) -> bool:

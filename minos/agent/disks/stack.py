@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from minos.agent.disks.tools import Tools
 MIB = 1 << 20
 SETTLE_S = 20.0
 FIRST_MD = 100
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""How blanks and the like stand in mountinfo (proc(5))."""
 _MODULES = {"0": "raid0", "1": "raid1", "10": "raid10"}
 _CRYPT = ("dm_crypt", "xts", "aes_generic", "aesni_intel", "algif_skcipher")
 """dm_crypt, and what its kernel asks for by names that no depmod table on the node has; some have it built in."""
@@ -59,13 +62,10 @@ class Stack:
         for disk in self._disks:
             clear(disk.name, self._means)
         mark = self._layout.mark(self._means.node, NEW)
-        for disk in self._disks:
-            self._tools.run("wipefs", "-a", "-f", "-q", *(f"/dev/{part.name}" for part in disk.partitions), f"/dev/{disk.name}")
+        for disk in self._disks:  # it takes old signatures away, too: on the disk, and where partitions begin and end
             self._tools.run("sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", f"/dev/{disk.name}",
                             given=self._table(disk, mark).encode())
         devices = self._settled(mark)
-        for device in devices:
-            self._tools.run("wipefs", "-a", "-f", "-q", device)
         for volume, device in zip(self._volumes, self._over(devices, new=True), strict=True):
             self._format(volume, device)
         final = self._layout.mark(self._means.node)
@@ -215,12 +215,12 @@ class Stack:
                 self._means.need(name)
 
 
-def swaps(table: Path = Path("/proc/swaps")) -> dict[int, str]:
-    """The devices that are swapped to, by their numbers (one device may have several names)."""
-    found = {}
+def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
+    """The numbers of the devices that are swapped to: one device may have several names."""
+    found = set()
     for line in table.read_text().splitlines()[1:]:
         with contextlib.suppress(OSError):  # a file on something that is not seen from here
-            found[Path(line.split()[0]).stat().st_rdev] = line.split()[0]
+            found.add(Path(line.split()[0]).stat().st_rdev)
     return found
 
 
@@ -231,10 +231,10 @@ def clear(name: str, means: Means) -> None:
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         fields = line.split(" ")
         if fields[2] in owned:
-            means.unmount(Path(fields[4].encode().decode("unicode_escape")))
-    for number, device in swaps().items():
-        if f"{os.major(number)}:{os.minor(number)}" in owned:
-            means.tools.run("swapoff", device)
+            means.unmount(Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])))
+    for number in swaps():
+        if (device := f"{os.major(number)}:{os.minor(number)}") in owned:  # by the kernel's name: it is another one in its /proc
+            means.tools.run("swapoff", f"/dev/{(means.sys / 'dev/block' / device).resolve().name}")
     for one in above:
         if one.startswith("md"):
             means.tools.run("mdadm", "--stop", "--quiet", f"/dev/{one}")

@@ -19,7 +19,7 @@ from minos.build.debian import debs, elf
 
 DISKTOOLS = "disktools.squashfs"
 PROGRAMS: Mapping[str, str] = {
-    "sfdisk": "fdisk", "blkid": "util-linux", "wipefs": "util-linux", "mkswap": "util-linux", "swapon": "mount",
+    "sfdisk": "fdisk", "blkid": "util-linux", "mkswap": "util-linux", "swapon": "mount",
     "swapoff": "mount", "mdadm": "mdadm", "lvm": "lvm2", "dmsetup": "dmsetup", "cryptsetup": "cryptsetup-bin",
     "mke2fs": "e2fsprogs", "e2fsck": "e2fsprogs", "mkfs.xfs": "xfsprogs", "xfs_repair": "xfsprogs",
 }
