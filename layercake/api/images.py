@@ -49,6 +49,7 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     no_new_privileges: bool | None = None
     user_namespace: bool | None = None
     kernel_modules: bool | None = None
+    keep: list[str] | str | None = None
 
     def container(self) -> dict[str, Any]:
         """The container part."""

@@ -30,6 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},
     "DiffRequest": {},
     "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"}, "AcceptRequest": {},
+    "WipeRequest": {"disk": "S1", "mark": "m1"},
 }
 
 

@@ -48,14 +48,19 @@ def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_field_goes_there_and_back() -> None:
-    assert set(FULL) == set(CONTAINER_FIELDS)
-    spec = parse_container(FULL)
-    assert parse_container(spec.to_wire()) == spec
-    assert spec.to_wire() == FULL
+    without = {k: v for k, v in FULL.items() if k != "user_namespace"} | {"keep": ["/var/lib/db"]}  # they do not go together
+    assert set(FULL) | set(without) == set(CONTAINER_FIELDS)
+    for full in (FULL, without):
+        spec = parse_container(full)
+        assert parse_container(spec.to_wire()) == spec
+        assert spec.to_wire() == full
+    assert parse_container({"keep": "/srv/"}).keep == ("/srv",)
     assert set(ContainerSpec().to_wire()) == {"systemd", "command", "env", "stop_timeout_s", "restart"}, "a plain one stays small"
 
 
 @pytest.mark.parametrize("change", [
+    {"keep": ["/"]}, {"keep": ["srv"]}, {"keep": ["/a", "/a/"]}, {"keep": ["/a/../etc"]}, {"keep": {"/a": "b"}},
+    {"keep": ["/srv"], "user_namespace": True},
     {"depends": "db"}, {"depends": ["../x"]}, {"depends": [1]}, {"resources": {"memory": -1}}, {"resources": {"memory": 1.5}},
     {"resources": {"cpus": "2"}}, {"resources": {"disk": 1}}, {"resources": {"pids": True}}, {"resources": [1]},
     {"devices": "/dev/fuse"}, {"devices": ["/etc/shadow"]}, {"devices": ["/dev/../etc"]}, {"devices": ["/dev/"]},

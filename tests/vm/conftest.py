@@ -20,7 +20,7 @@ from sampleimages import crashing_image, plain_image, systemd_image
 from vrack.rack import Rack
 from vrack.spec import SIDE_ADDRESS, SIDE_BRIDGE, SIX_ADDRESS, BmcKind, Firmware, NicRom, VmSpec
 
-from tests.vm import relay
+from tests.vm import disks, relay
 
 BOOT_S = 300.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
@@ -33,11 +33,12 @@ class Site:
     """A rack with a head over it. `inventory()` names the nodes n0 and n1 only."""
 
     def __init__(self, directory: Path) -> None:
-        bios = VmSpec(Firmware.BIOS, BmcKind.IPMI)
+        bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)  # its own PXE, so TFTP is on the way
         unknown = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"))
         self.rack = Rack(directory / "rack", [bios, uefi, unknown, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
+        self.disks: dict[str, object] = disks.LAYOUTS
         self.files = directory / "files"
         self.files.mkdir()
 
@@ -60,6 +61,7 @@ class Site:
 
         data = yaml.safe_load(self.rack.inventory(images=["plain-1"]))
         data["nodes"] = {name: data["nodes"][name] for name in ("n0", "n1")}
+        data["nodes"]["n0"]["disks"] = self.disks
         data["nodes"]["n1"].update(changes)
         return str(yaml.safe_dump(data))
 

@@ -7,10 +7,10 @@ RUN/kept/layercake/NAME     such a directory; NAME is its path with %2F for /
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
+from imageapi.node import tree
 from imageapi.node.container.oci import Bind
 from imageapi.spec.image import ImageSpec
 from layercake.kraken.errors import OperationFailed
@@ -37,7 +37,7 @@ def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
         if found.is_dir():
             return found
         place.mkdir(mode=0o711, exist_ok=True)
-        shutil.rmtree(new, ignore_errors=True)
+        tree.remove(new)
         source = _inside(root, path)
         if source is None:
             new.mkdir(mode=0o755)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
@@ -29,7 +29,19 @@ KEPT_AT = "kept"
 APPEAR_S, LOOK_S, POLL_S = 60.0, 0.5, 5.0
 """Seconds that disks may take to appear after a boot; between two looks then; between two looks while something is in the way."""
 
-Stacks = Callable[[Layout, Sequence[Disk], int], Stack]
+
+
+class Built(Protocol):
+    """A layout over its disks (stack.Stack)."""
+
+    def make(self) -> None:
+        """Makes it anew. Raises LayercakeError."""
+
+    def up(self, spare: Sequence[Disk] = ()) -> None:
+        """Brings up what was made. Raises LayercakeError."""
+
+
+Stacks = Callable[[Layout, Sequence[Disk], int], Built]
 
 
 class DiskKeeper:
@@ -39,9 +51,10 @@ class DiskKeeper:
     def __init__(self, config: Config, event: EventSink, names: Callable[[Path], list[str]], means: Means, *,
                  clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
                  look: Callable[[], list[Disk]] | None = None, signs_of: Callable[[Disk], Disk] | None = None,
-                 stack: Stacks | None = None) -> None:
+                 mark: Callable[[Disk], str] = signs.mark, stack: Stacks | None = None) -> None:
         self._config, self._event, self._means, self._clock, self._pause = config, event, means, clock, pause
         self._disks = look or (lambda: all_of(names, means.sys))
+        self._mark = mark
         self._signs = signs_of or self._with_signs
         self._stack: Stacks = stack or (lambda layout, disks, number: Stack(layout, disks, number, means))
         self._file = config.run / RECORD
@@ -113,6 +126,7 @@ class DiskKeeper:
         before = self._plain()
         while not interrupted():
             if self._news.wait(1.0) or self._plain() != before:
+                self.value = BLANK  # it is to be looked at again; what it was before is not told any more
                 return BLANK
         return self.value or FOREIGN
 
@@ -140,7 +154,7 @@ class DiskKeeper:
             if not disk.holds or not any(set(disk.names) & set(one.wipe) and matches(disk, one.match) for one in wanted):
                 continue
             word = next((name for name, (which, mark) in self._words.items()
-                         if which in disk.names and name not in self._done and mark == signs.mark(disk)), "")
+                         if which in disk.names and name not in self._done and mark == self._mark(disk)), "")
             if word:
                 found[disk.name] = word
         return found
@@ -199,7 +213,7 @@ class DiskKeeper:
         disks = [{"name": d.name, "names": list(d.names), "bytes": d.size, "model": d.model, "path": d.path,
                   "rotational": d.rotational, "transport": d.transport, "layout": owner.get(d.name, ""),
                   "holds": foreign[d.name].holds if d.name in foreign else "",
-                  "mark": signs.mark(foreign[d.name]) if d.name in foreign else ""} for d in self._disks()[:64]]
+                  "mark": self._mark(foreign[d.name]) if d.name in foreign else ""} for d in self._disks()[:64]]
         self._said = {"state": self.value, "disks": disks, "done": self._done[-32:],
                       "layouts": [{"name": one.layout.name, "state": one.state, "why": one.why[:500]} for one in found]}
         self.tell()

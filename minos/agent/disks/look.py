@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 SECTOR = 512
-_TRANSPORTS = (("/usb", "usb"), ("/nvme", "nvme"), ("/ata", "ata"), ("/virtio", "virtio"), ("/end_device-", "sas"),
-               ("/host", "scsi"))
+_TRANSPORTS = (("/usb", "usb"), ("/nvme", "nvme"), ("/ata", "ata"), ("/end_device-", "sas"), ("/host", "scsi"),
+               ("/virtio", "virtio"))
 
 
 @dataclass(frozen=True, slots=True)

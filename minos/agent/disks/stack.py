@@ -181,8 +181,7 @@ class Stack:
     def _show(self, volume: Volume, device: str) -> None:
         """Mounts a volume, or swaps to it."""
         if volume.type == "swap":
-            real = os.path.realpath(device)
-            if not any(line.split()[0] in (device, real) for line in Path("/proc/swaps").read_text().splitlines()):
+            if Path(device).stat().st_rdev not in swaps():
                 self._tools.run("swapon", device)
             return
         where = Path(volume.mount or f"/kept/{self._layout.name}")
@@ -211,6 +210,15 @@ class Stack:
                 self._means.need(name)
 
 
+def swaps(table: Path = Path("/proc/swaps")) -> dict[int, str]:
+    """The devices that are swapped to, by their numbers (one device may have several names)."""
+    found = {}
+    for line in table.read_text().splitlines()[1:]:
+        with contextlib.suppress(OSError):  # a file on something that is not seen from here
+            found[Path(line.split()[0]).stat().st_rdev] = line.split()[0]
+    return found
+
+
 def clear(name: str, means: Means) -> None:
     """Takes down all that is made of a disk: mounts, swaps, and devices over it. Raises LayercakeError."""
     above = look.holders(name, means.sys)
@@ -219,12 +227,9 @@ def clear(name: str, means: Means) -> None:
         fields = line.split(" ")
         if fields[2] in owned:
             means.unmount(Path(fields[4].encode().decode("unicode_escape")))
-    for line in Path("/proc/swaps").read_text().splitlines()[1:]:
-        device = line.split()[0]
-        with contextlib.suppress(OSError):
-            found = Path(device).stat().st_rdev
-            if f"{os.major(found)}:{os.minor(found)}" in owned:
-                means.tools.run("swapoff", device)
+    for number, device in swaps().items():
+        if f"{os.major(number)}:{os.minor(number)}" in owned:
+            means.tools.run("swapoff", device)
     for one in above:
         if one.startswith("md"):
             means.tools.run("mdadm", "--stop", "--quiet", f"/dev/{one}")
