@@ -15,7 +15,7 @@ from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
 
 
-class AcceptRequest(msgspec.Struct, forbid_unknown_fields=True):
+class AcceptTpmRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The nodes whose TPM is right as it was shown last, and who says so."""
 
     range: str
@@ -30,7 +30,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     async def one(request: web.Request, body: None) -> Any:
         return await ops.tpms.one(request.match_info["name"])
 
-    async def accept(request: web.Request, body: AcceptRequest) -> Any:
+    async def accept(request: web.Request, body: AcceptTpmRequest) -> Any:
         return {"nodes": await ops.tpms.accept(body.range, request[CALLER].by(body.by))}
 
     async def forget(request: web.Request, body: None) -> Any:
@@ -39,7 +39,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     return (
         Route("GET", "/v1/tpms", Role.OPERATOR, Reach.SITE, "The TPMs of nodes", show, returns=TpmList),
         Route("POST", "/v1/tpms/accept", Role.ADMIN, Reach.RANGE, "Accept the TPMs of nodes as they were shown last", accept,
-              AcceptRequest, returns=Names),
+              AcceptTpmRequest, returns=Names),
         Route("GET", "/v1/nodes/{name}/tpm", Role.OPERATOR, Reach.NODE, "The TPM of a node, and what it has booted", one,
               returns=OneTpm),
         Route("DELETE", "/v1/nodes/{name}/tpm", Role.ADMIN, Reach.NODE, "Forget the TPM of a node", forget, returns=Forgotten),
