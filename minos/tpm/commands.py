@@ -13,7 +13,7 @@ OWNER, ENDORSEMENT, NOTHING, PASSWORD = 0x40000001, 0x4000000B, 0x40000007, 0x40
 """Permanent handles (TPM_RH, TPM_RS; Part 2 section 7.4)."""
 _NO_SESSIONS, _SESSIONS = 0x8001, 0x8002
 _NV_READ, _CREATE_PRIMARY, _ACTIVATE, _POLICY_SECRET, _QUOTE = 0x14E, 0x131, 0x147, 0x151, 0x158
-_FLUSH, _NV_READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = 0x165, 0x169, 0x176, 0x17A, 0x17E
+_NV_READ_PUBLIC, _READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = 0x169, 0x173, 0x176, 0x17A, 0x17E
 _RETRY, _TRIES = (0x922, 0x908, 0x90A), 20
 """TPM_RC_RETRY, _YIELDED, _TESTING: the same command is to be sent again (Part 2 section 6.6.3)."""
 _MEANING = {0x98E: "its password is another one", 0x9A2: "its password is another one: somebody has set one for the endorsement "
@@ -93,9 +93,12 @@ class Tpm:
         except ValueError as error:
             raise _odd(error) from None
 
-    def forget(self, handle: int) -> None:
-        """Has it forget a key or a session."""
-        self._command(_FLUSH, u32(handle), sessions=False)
+    def kept(self, handle: int) -> bytes:
+        """The public part of a key that is kept in it, b"" if there is none."""
+        try:
+            return self._command(_READ_PUBLIC, u32(handle), sessions=False).sized()
+        except (OperationFailed, ValueError):
+            return b""
 
     def stored(self, index: int) -> bytes:
         """What its maker has put into a place; b"" if there is nothing."""

@@ -21,5 +21,8 @@ AK_FIXED = (u16(ECC) + u16(SHA256) + u32(0x00050472) + sized(b"")
 """The attestation key up to its point: fixedTPM, fixedParent, sensitiveDataOrigin, userWithAuth, noDA,
 restricted, sign. Without noDA a TPM locks itself after some power cuts: it takes each for an attack on the key's password."""
 AK_TEMPLATE = AK_FIXED + sized(b"") + sized(b"")
+EK_KEPT = 0x81010001
+"""Where the endorsement key is kept by many makers (TCG TPM v2.0 Provisioning Guidance, section 7.8): to make it anew takes
+discrete TPMs seconds."""
 EK_CERTIFICATE = 0x01C00002
 """Where the maker has put the certificate of the endorsement key (TCG EK Credential Profile, section 2.2.1.4)."""

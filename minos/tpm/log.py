@@ -7,6 +7,7 @@ anybody may have written it. What it says of an event is only words; its digests
 from __future__ import annotations
 
 import contextlib
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def describe(kind: int, said: bytes) -> str:
         if kind in _VARIABLES:
             reader.take(16)
             length, _ = reader.number(8), reader.number(8)
-            return _plain(reader.take(2 * min(length, MOST_TEXT)).decode("utf-16-le", "replace"))
+            return _plain(_wide(reader.take(2 * min(length, MOST_TEXT))))
         if kind in _PROGRAMS:
             reader.take(24)
             return _path(reader.take(reader.number(8)))
@@ -98,7 +99,7 @@ def _path(data: bytes) -> str:
         kind, sub, size = reader.number(1), reader.number(1), reader.number(2)
         node = reader.take(size - 4)
         if kind == 4 and sub == 4:
-            words.append(node.decode("utf-16-le", "replace").rstrip("\0"))
+            words.append(_wide(node).rstrip("\0"))
         elif kind == 3 and sub == 24:
             words.append(node.decode("utf-8", "replace"))
         elif kind == 3 and sub == 11:
@@ -108,6 +109,11 @@ def _path(data: bytes) -> str:
         elif kind == 0x7F:
             break
     return _plain(" ".join(words)) or "from memory"
+
+
+def _wide(data: bytes) -> str:
+    """UTF-16 as firmware writes it; Python's own codec for that is not in minOS."""
+    return "".join(chr(code) for (code,) in struct.iter_unpack("<H", data[:len(data) & ~1]))
 
 
 def _plain(text: str) -> str:

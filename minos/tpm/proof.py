@@ -18,7 +18,7 @@ from layercake.kraken.errors import OperationFailed
 from minos.tpm import log
 from minos.tpm.commands import Tpm
 from minos.tpm.device import Device, Transport
-from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_TEMPLATE
+from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_FIXED, EK_KEPT, EK_TEMPLATE
 from minos.tpm.wire import REGISTERS
 
 Ask = Callable[[Mapping[str, Any]], Any]
@@ -47,7 +47,8 @@ def prove(ask: Ask, transport: Callable[[], Transport] = Device, events: Callabl
 def _quoted(tpm: Tpm, ask: Ask, events: Callable[[], bytes]) -> dict[str, Any]:
     """The last thing that is said: the quote, or why there is none."""
     try:
-        endorsement, public = tpm.key(EK_TEMPLATE)
+        kept = tpm.kept(EK_KEPT)
+        endorsement, public = (EK_KEPT, kept) if kept.startswith(EK_FIXED) else tpm.key(EK_TEMPLATE)
         attestation, its_public = tpm.key(AK_TEMPLATE)
         keys = {"ek": _text(public), "certificate": _text(tpm.stored(EK_CERTIFICATE)), "ak": _text(its_public),
                 "maker": tpm.makers_word()}

@@ -21,6 +21,7 @@ from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_TEMPLATE
 from minos.tpm.proof import prove
 from tests.support.swtpm import SoftTpm
 from tests.support.world import World
+from tests.tpm.logs import log_of
 
 BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
 INVENTORY = """
@@ -218,15 +219,3 @@ async def test_secrets_go_to_quoted_boots_only(world: World, client: TestClient[
     assert await files((await joins(world, client, tpm))[1]) == 200
     assert await files((await joins(world, client, other))[1]) == 403
     assert told(world, "tpm.withheld") and any("no secrets" in line for line in world.head.tpms.troubles(world.node("n0")))
-
-
-def log_of(*steps: tuple[int, bytes, bytes]) -> bytes:
-    """An event log as firmware writes it, of SHA-256 alone."""
-    def number(value: int, size: int = 4) -> bytes:
-        return value.to_bytes(size, "little")
-
-    spec = b"Spec ID Event03\0" + number(0) + bytes((0, 2, 0, 2)) + number(1) + number(0xB, 2) + number(32, 2) + b"\0"
-    found = number(0) + number(3) + bytes(20) + number(len(spec)) + spec
-    for register, digest, text in steps:
-        found += number(register) + number(0xD) + number(1) + number(0xB, 2) + digest + number(len(text)) + text
-    return found
