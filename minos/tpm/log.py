@@ -17,8 +17,9 @@ from minos.tpm.wire import REGISTERS, SHA256, Reader
 SECURITYFS = Path("/sys/kernel/security")
 LOG = SECURITYFS / "tpm0/binary_bios_measurements"
 MOST_BYTES, MOST_EVENTS, MOST_TEXT = 1 << 20, 512, 160
-NO_ACTION, EFI = 0x3, 0x80000000
-"""An event that went into no register, and what the types of UEFI begin at (section 10.4.1)."""
+NO_ACTION, TAG, EFI = 0x3, 0x6, 0x80000000
+"""An event that went into no register, one with a number and a length before its text, and what the types of UEFI begin at (section
+10.4.1)."""
 TYPES = {
     0x1: "POST code", 0x4: "separator", 0x5: "action", 0x6: "event tag", 0x7: "CRTM contents", 0x8: "CRTM version",
     0x9: "microcode",
@@ -88,7 +89,8 @@ def describe(kind: int, said: bytes) -> str:
         if kind in _PROGRAMS:
             reader.take(24)
             return _path(reader.take(reader.number(8)))
-    return _plain(said[:4 * MOST_TEXT].decode("utf-8", "replace")) if any(said) else ""
+    text = (said[8:] if kind == TAG else said).rstrip(b"\0")[:MOST_TEXT].decode("latin-1")
+    return text if text.isprintable() and text.isascii() else ""  # the rest are addresses, and tables
 
 
 def _path(data: bytes) -> str:

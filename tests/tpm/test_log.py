@@ -60,6 +60,24 @@ def test_what_a_node_says_of_its_log_is_cleaned() -> None:
     assert of_head.read("nonsense") == () and of_head.read(None) == ()
 
 
+def test_what_is_of_one_boot_counts_by_its_place() -> None:
+    def boot(token: bytes, kernel: bytes = B, name: str = "(http)/grub.cfg") -> tuple[Step, ...]:
+        return (Step(9, "IPL", hashlib.sha256(token).hexdigest(), name), Step(9, "IPL", kernel.hex(), "(http)/vmlinuz"),
+                Step(9, "event tag", hashlib.sha256(token + b"2").hexdigest(), "LOADED_IMAGE::LoadOptions"))
+
+    def mark(steps: tuple[Step, ...]) -> str:
+        return of_head.lasting(steps, 9, of_head.replayed(steps, 9))
+
+    first = mark(boot(b"token 1"))
+    assert first and mark(boot(b"token 2")) == first
+    assert mark(boot(b"token 2", kernel=C)) != first
+    assert mark(boot(b"token 2", name="(http)/evil")) != first
+    assert mark((*boot(b"token 2"), Step(9, "IPL", C.hex(), "grub.cfg"))) != first
+    assert of_head.lasting(boot(b"token 1"), 9, "00" * 32) == ""
+    evil = boot(b"token 2", kernel=C)
+    assert of_head.difference(boot(b"token 1"), evil, 9, of_head.replayed(evil, 9)) == "IPL (http)/vmlinuz is another one"
+
+
 def test_the_first_that_differs_is_named_and_a_log_that_lies_is_not_believed() -> None:
     was = (Step(4, "IPL", A.hex(), "iPXE"), Step(7, "variable", B.hex(), "db"), Step(4, "IPL", B.hex(), "vmlinuz"))
     now = (Step(4, "IPL", A.hex(), "iPXE"), Step(4, "IPL", C.hex(), "vmlinuz"))

@@ -8,10 +8,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from layercake.head.tpm.module import TpmPart
-from layercake.head.tpm.table import Known, Shown
+from layercake.head.tpm.table import Known, Shown, compared
 
 BY_BOOT = frozenset({4, 8, 9})
 """The registers that what is booted goes into: with another boot set they are others. All else is the firmware's."""
+LASTING = frozenset({9})
+"""Of these it counts what went in: there is something of each boot in them, its token."""
 MOST_SETS = 4
 """So many boot sets' values are kept of a node: a rolled one can go back."""
 NAMES = {0: "the firmware", 1: "the firmware's settings", 2: "drivers of cards", 3: "settings of cards",
@@ -46,7 +48,7 @@ def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str)
         troubles.append("no TPM was recorded for it yet")
     differ, missing = [], []
     for register in part.tpm_registers:
-        was, now = known.expected.get(place(register, shown.boot), {}).get(register), shown.registers.get(register, "")
+        was, now = known.expected.get(place(register, shown.boot), {}).get(register), compared(shown, register)
         if was is None:
             missing.append(register)
         elif was != now:
@@ -66,7 +68,7 @@ def recorded(known: Known, shown: Shown, registers: tuple[int, ...]) -> Known:
     """What is known when a TPM is recorded as it was shown, with the values of these registers."""
     expected = {name: dict(values) for name, values in known.expected.items()}
     for register in registers:
-        expected.setdefault(place(register, shown.boot), {})[register] = shown.registers.get(register, "")
+        expected.setdefault(place(register, shown.boot), {})[register] = compared(shown, register)
     return replace(known, ek=shown.ek, since=known.since or shown.at, expected=_bounded(expected, shown.boot))
 
 

@@ -162,7 +162,9 @@ class Tpms:
                                   qualifying(asked.nonce, asked.held), asked.registers, values)
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
-        shown = replace(asked.shown, registers={number: value.hex() for number, value in values.items()}, boot=boot.name,
+        hexed = {number: value.hex() for number, value in values.items()}
+        shown = replace(asked.shown, registers=hexed, boot=boot.name,
+                        lasting={number: log.lasting(steps, number, hexed[number]) for number in judging.LASTING & hexed.keys()},
                         firmware=found.firmware, clock=found.clock, resets=found.resets, restarts=found.restarts,
                         at=self._store.wall())
         part, before = self.part(record), self.of(record)

@@ -12,6 +12,8 @@ from layercake.head.machines.report import plain
 from minos.tpm.log import MOST_EVENTS, MOST_TEXT
 
 MOST_SHOWN = 5
+_OF_ONE_BOOT, _GRUBS = ("LOADED_IMAGE::LoadOptions", "grub.cfg"), ("grub_cmd", "kernel_cmdline")
+"""How events end and begin that hold a boot's own token (drivers/firmware/efi/libstub of Linux, grub-core/kern/tpm.c of GRUB)."""
 _SHA256 = 32
 _STARTS = tuple(bytes(_SHA256 - 1) + bytes((locality,)) for locality in (0, 3, 4))
 """What a register begins with: all zeros; register 0 also with who has started the TPM (Firmware Profile, section 10.4.5.3)."""
@@ -58,6 +60,20 @@ def replayed(steps: Iterable[Step], register: int, start: bytes = bytes(_SHA256)
     return value.hex()
 
 
+def of_one_boot(step: Step) -> bool:
+    """Whether it is another one in each boot: what holds the token, GRUB's configuration and the kernel's command line."""
+    return step.text.endswith(_OF_ONE_BOOT) or any(word in step.text for word in _GRUBS)
+
+
+def lasting(steps: Sequence[Step], register: int, value: str) -> str:
+    """Stands for what went into a register, each in its place, but for what is of one boot; "" for a log that does not lead to what
+    is in it. That something is of one boot is the node's word: it counts in the same places each time."""
+    own = [one for one in steps if one.register == register]
+    if replayed(own, register) != value:
+        return ""
+    return hashlib.sha256(b"".join(bytes(_SHA256) if of_one_boot(one) else bytes.fromhex(one.digest) for one in own)).hexdigest()
+
+
 def difference(was: Sequence[Step], now: Sequence[Step], register: int, value: str) -> str:
     """What went into a register that did not go into it before, and the other way round, for people. `value` is what is in it now:
     a log that does not lead to it says nothing, and that is said."""
@@ -70,7 +86,7 @@ def difference(was: Sequence[Step], now: Sequence[Step], register: int, value: s
         return "there is no event log of before to hold it against"
     found = []
     for old, new in zip_longest(before, after):
-        if old is None or new is None or old.digest != new.digest:
+        if old is None or new is None or (old.digest != new.digest and not (of_one_boot(old) and of_one_boot(new))):
             found.append(f"now {new}" if old is None else f"{old} is gone" if new is None else
                          f"{new} is another one" if str(old) == str(new) else f"{new}, it was {old}")
     more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""

@@ -19,8 +19,9 @@ LAST = "\0last"
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was proven by a credential and a quote. `ek` and `ak` are SHA-256 of the public keys; `registers` are in hex; `boot` is
-    the boot set that was booted; `clock` is in milliseconds, `at` in seconds since the epoch."""
+    """What was proven by a credential and a quote. `ek` and `ak` are SHA-256 of the public keys; `registers` are in hex, `lasting`
+    stands for what went into those that hold something of one boot only; `boot` is the boot set; `clock` is in milliseconds, `at`
+    in seconds since the epoch."""
 
     ek: str
     ak: str
@@ -29,12 +30,18 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     certificate: str = ""
     untrusted: str = ""
     registers: dict[int, str] = {}
+    lasting: dict[int, str] = {}
     boot: str = ""
     firmware: int = 0
     clock: int = 0
     resets: int = 0
     restarts: int = 0
     at: float = 0.0
+
+
+def compared(shown: Shown, register: int) -> str:
+    """What of a register is held against what was recorded."""
+    return shown.lasting.get(register) or shown.registers.get(register, "")
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
