@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman.driver import LogEntry, Sensor
-from powerman.look import Looked
+from powerman.looks.look import Looked
+from powerman.looks.scan import PAGE, Found
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -53,4 +54,16 @@ async def look(service: PowerService, request: LookRequest) -> list[Looked]:
     return await service.look(request.limit_s)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look)
+class ScanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which IPv4 addresses are asked; no more than can be at a bounded rate before the answer is waited for too long."""
+
+    addresses: Annotated[list[Annotated[str, Meta(max_length=15)]], Meta(max_length=PAGE)]
+
+
+@call("power.scan", role=Role.OPERATOR, request=ScanRequest, answer=list[Found])
+async def scan(service: PowerService, request: ScanRequest) -> list[Found]:
+    """Ask addresses whether a BMC is there, by IPMI and Redfish, without a login; whether it is one of a node's."""
+    return await service.scan(request.addresses)
+
+
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan)

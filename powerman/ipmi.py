@@ -12,7 +12,7 @@ from powerman import rmcp
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
-from powerman.look import ipmi_boot, ipmi_clock
+from powerman.looks.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.rmcp_session import Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec

@@ -20,7 +20,7 @@ from pyghmi.constants import Health
 from pyghmi.ipmi import command
 
 from layercake.base.process import leave_no_core
-from powerman.look import ipmi_clock
+from powerman.looks.look import ipmi_clock
 
 _HEALTH = {Health.Ok: "ok", Health.Warning: "warning", Health.Critical: "critical", Health.Failed: "failed"}
 

@@ -21,7 +21,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
-from powerman.look import link_of, redfish_boot, redfish_clock
+from powerman.looks.look import link_of, redfish_boot, redfish_clock
 from powerman.redfish_facts import Targets, boots_by, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
@@ -210,7 +210,7 @@ class RedfishDriver:
                     method, spec.address + path, json=body, ssl=secure, allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
                     headers={"OData-Version": "4.0", "Accept": "application/json", **headers}) as response:
-                answer = await _json(response)
+                answer = await read_json(response)
                 if headers is _LAST:
                     response.close()
                 self._slowest = max(min(time.monotonic() - began, LISTEN_S), self._slowest * _DECAY)
@@ -251,15 +251,15 @@ class _Drive:
         return await self._by_sushy(SushyClient.eject)
 
 
-async def _json(response: aiohttp.ClientResponse) -> Mapping[str, Any]:
+async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:
     """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no use. Raises OperationFailed for
-    one that is larger than any service's, unpacked."""
+    one that is larger than `most` bytes, unpacked: than any service's."""
     data = bytearray()
     async for piece in response.content.iter_any():
         data += piece
-        if len(data) > _BIGGEST:
+        if len(data) > most:
             response.close()
-            raise OperationFailed(f"cannot read what the BMC at {response.url.host} says: it has more than {_BIGGEST >> 20} MB")
+            raise OperationFailed(f"cannot read what the BMC at {response.url.host} says: it has more than {most >> 10} KB")
     try:
         body = parse_json(bytes(data))
     except ValueError:

@@ -59,9 +59,10 @@ SUITES = {17: Suite(17, 3, 4, "sha256", 16), 3: Suite(3, 1, 1, "sha1", 12)}
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a BMC says of itself before any login (section 22.13)."""
+    """What a BMC says of itself before any login (section 22.13). `vendor` is its maker's IANA enterprise number, 0 for none."""
 
     ipmi_2_0: bool
+    vendor: int = 0
 
 
 @dataclass(slots=True)
@@ -220,16 +221,35 @@ def parse_message(data: bytes, function: int, sequence: int, command: int) -> tu
 
 def probe() -> bytes:
     """Get Channel Authentication Capabilities, 23 bytes, no session: the cheapest question that every BMC answers."""
-    body = message(0x06, 0, 0x38, b"\x8e\x04")    # this channel, with IPMI 2.0 data; administrator
+    return _alone(message(0x06, 0, 0x38, b"\x8e\x04"))    # this channel, with IPMI 2.0 data; administrator
+
+
+def _alone(body: bytes) -> bytes:
+    """A packet of IPMI 1.5 that belongs to no session."""
     return _RMCP + bytes((0,)) + bytes(8) + bytes((len(body),)) + body
+
+
+def _parse_alone(data: bytes, command: int) -> tuple[int, bytes]:
+    if len(data) < 14 or data[:5] != _RMCP + b"\x00":
+        raise Malformed("not a session-less answer")
+    return parse_message(data[14:14 + data[13]], 0x06, 0, command)
+
+
+def ask_guid() -> bytes:
+    """Get System GUID, which needs no session either (section 22.14)."""
+    return _alone(message(0x06, 0, 0x37))
+
+
+def parse_guid(data: bytes) -> bytes:
+    """The sixteen bytes of the answer to `ask_guid`, b"" from a BMC that does not tell them. Raises Malformed."""
+    code, body = _parse_alone(data, 0x37)
+    return body[:16] if not code and len(body) >= 16 else b""
 
 
 def parse_probe(data: bytes) -> Capabilities:
     """The answer to `probe`. Raises Malformed."""
-    if len(data) < 14 or data[:5] != _RMCP + b"\x00":
-        raise Malformed("not a session-less answer")
-    code, body = parse_message(data[14:14 + data[13]], 0x06, 0, 0x38)
+    code, body = _parse_alone(data, 0x38)
     if code or len(body) < 4:
         raise Malformed(f"capabilities refused with 0x{code:02x}")
     extended = bool(body[1] & 0x80)
-    return Capabilities(ipmi_2_0=extended and bool(body[3] & 0x02))
+    return Capabilities(extended and bool(body[3] & 0x02), int.from_bytes(body[4:7], "little"))

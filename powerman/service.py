@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
@@ -20,7 +20,8 @@ from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
 from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.inventory import SIM
 from powerman.ipmi import IpmiDriver
-from powerman.look import Looked, look_at_all
+from powerman.looks.look import Looked, look_at_all
+from powerman.looks.scan import Found, host_of, scan
 from powerman.medium import FILE, Lender
 from powerman.module import MODULE
 from powerman.mutations import ASKED, MUTATIONS, Attempt, power_discover, slowness
@@ -87,6 +88,7 @@ class PowerService(Service):
         self._clock = clock or SteadyClock()
         self._nodes: dict[str, _Node] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._scanning = False
 
     async def start(self, link: Link, site: Site, settings: PowerSettings) -> None:
         """Starts polling."""
@@ -254,6 +256,18 @@ class PowerService(Service):
                           why=node.problem.message if node.problem else "")
                    for key, node in self._nodes.items() if node.bmc is None]
         return without + await look_at_all([node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s)
+
+    async def scan(self, addresses: Sequence[str]) -> list[Found]:
+        """Asks addresses whether a BMC is there. Raises Refused while others are asked, InputError for what is no address."""
+        if self._scanning:
+            raise Refused("cannot scan: addresses are being scanned already", hint="wait a few seconds")
+        self._scanning = True
+        try:
+            known = {host_of(node.bmc.spec): node.name for node in self._nodes.values()
+                     if node.bmc is not None and node.bmc.spec.driver != SIM}
+            return [replace(one, node=known.get(one.address, "")) for one in await scan(addresses, self._shared.web.session)]
+        finally:
+            self._scanning = False
 
     def _bmc(self, node: str) -> ManagedBmc:
         known = self._nodes.get(node)

@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
-from layercake.moduleapi.strangers import DISCOVERED
+from layercake.moduleapi.strangers import DISCOVERED, HEARD
 from pxe.dhcp.relay import Heard
 from pxe.dns.names import NamesShown
+from pxe.guests import places
 from pxe.guests.table import GuestCount, GuestLeases
 from pxe.nodes import mac_bytes
 from pxe.state import Fetchable
@@ -67,6 +68,18 @@ async def discovered(service: PxeService, request: DiscoveredRequest) -> bool:
     return service.guests.strangers.reported(mac_bytes(request.mac))
 
 
+class HeardRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The MAC addresses of cards."""
+
+    macs: Annotated[list[Annotated[str, Meta(max_length=17)]], Meta(max_length=64)]
+
+
+@call(HEARD, role=Role.OPERATOR, request=HeardRequest, answer=dict[str, places.Heard])
+async def heard(service: PxeService, request: HeardRequest) -> dict[str, places.Heard]:
+    """Where cards were heard last by DHCP: the port that option 82 named, and how long ago."""
+    return service.places.heard(map(mac_bytes, request.macs))
+
+
 class NamesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Which name or address; all of them without. `records`: false for how it is served alone.
     `start` is where a page begins."""
@@ -94,4 +107,4 @@ async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
     return service.visit(request.seconds)
 
 
-CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, discovered, names, visit)
+CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, discovered, heard, names, visit)

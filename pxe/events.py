@@ -58,6 +58,9 @@ OTHER_NETWORK = EventKind("dhcp.other-network", Severity.WARNING,
 OTHER_SERVER = EventKind("dhcp.other-server", Severity.WARNING,
     "A DHCP server that is not expected answers a node; the setting boot.dhcp_servers names those that are.", security=True)
 UNKNOWN_MAC = EventKind("dhcp.unknown-mac", Severity.INFO, "A machine that is not in the inventory asks for an address.")
+PLACE_CLAIMED = EventKind("dhcp.place-claimed", Severity.INFO,
+    "A machine that is not in the inventory asks for something to boot where a node is to be, by option 82 of its packet.",
+    Bearing.CLAIM)
 POOL_FULL = EventKind("dhcp.pool-full", Severity.WARNING,
     "A machine that is not in the inventory gets no address: all those that its network has for guests are in use.")
 LEASES_NOT_KEPT = EventKind("dhcp.leases-not-kept", Severity.WARNING,
@@ -79,7 +82,8 @@ EVENTS: tuple[EventKind, ...] = (
     ADDRESS_TAKEN, OTHER_ADDRESS, NO_ADDRESS, OTHER_SERVER,
     DISCOVER_SEEN, OFFER_SENT, NBP_SENT, SCRIPT_SENT, KERNEL_SENT, HARDWARE_SENT, INITRD_SENT, IGNORED, UNWANTED,
     FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, BEGUN_ANEW, OTHER_FILE,
-    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, POOL_FULL,
+    NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, PLACE_CLAIMED,
+    POOL_FULL,
     DISCOVERING, DISCOVERY_FULL, DISCOVERY_FAILED,
     LEASES_NOT_KEPT, BAD_RECORD, NO_DNS, NO_TIME, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

@@ -27,7 +27,7 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
         "name": node.name, "macs": list(node.macs), "ip": node.ip, "arch": node.arch, "firmware": node.firmware,
         "kernel_args": boot.kernel_args, "console": boot.console, "boot_set": node.boot_set,
         "secure_boot": boot.secure_boot, "card_ipxe": boot.card_ipxe, "network": node.network, "aliases": list(boot.aliases),
-        "bmc": node.offers.get("bmc-ip", ""),
+        "bmc": node.offers.get("bmc-ip", ""), "option82": node.offers.get("option82", ""),
     }
 
 

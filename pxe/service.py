@@ -26,6 +26,7 @@ from pxe.dns.forwarder import Forwarder
 from pxe.dns.names import Names, NamesShown
 from pxe.dns.server import DnsServer
 from pxe.guests.hosting import Hosting
+from pxe.guests.places import Places
 from pxe.http_server import HttpServer
 from pxe.machine import ARCHITECTURES, Client, client_of
 from pxe.module import MODULE
@@ -60,6 +61,7 @@ class PxeService(Service):
         self._nodes = Nodes()
         self._windows = Windows()
         self._relays = Relays(clock)
+        self.places = Places(self._nodes, clock)
         self._state: BootState | None = None
         self._link: Link | None = None
         self._http: HttpServer | None = None
@@ -129,7 +131,7 @@ class PxeService(Service):
 
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
             self._look_for_disk_boot(packet, recorder)
-            return others.chosen(packet) + (beside.taken(packet, self._nodes) if proxy else ())
+            return others.chosen(packet) + self.places.watch(packet) + (beside.taken(packet, self._nodes) if proxy else ())
 
         def decide_again(packet: DhcpPacket) -> Decision:
             return beside.answer_again(packet, self._nodes, self._windows, common, self._clock())
@@ -139,7 +141,8 @@ class PxeService(Service):
             return self.guests.answer(packet, found, net) if found.outcome is Outcome.UNKNOWN_MAC else found
 
         answers = Answers(self._nodes, self._windows, self._relays, common, self._clock, watch,
-                          beside.answer if proxy else with_guests, self.guests.admits)
+                          beside.answer if proxy else with_guests,
+                          lambda mac: self.guests.admits(mac) or self.places.admits())
         for own in conf.heads if proxy else ():
             if own.interface == interface and own.network.version == 4:
                 self._open(BootPort(conf.at(own), decide_again, recorder, answers.known))
@@ -206,6 +209,7 @@ class PxeService(Service):
         try:
             found = from_record(node, record, self._running().settings)
             self._nodes.put(found)
+            self.places.put(found, record.get("option82"))
             if self._names is not None:
                 self._names.put(found)
         except InputError as error:
@@ -219,6 +223,7 @@ class PxeService(Service):
 
     def _forget(self, node: str) -> None:
         self._nodes.remove(node)
+        self.places.remove(node)
         if self._names is not None:
             self._names.remove(node)
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from cephrun import POOL, CephError, CephRun
-from discoverydemo import Discovery
+from discoverydemo import Discovery, machines
 from headclient import HeadRunError
 from headrun import HeadRun
 from sampleimages import crashing_image, systemd_image
 from vrack.rack import Rack, RackError
 from vrack.recording import Recording
-from vrack.spec import VmSpec, standard_nodes
+from vrack.spec import standard_nodes
 
 NODES = 4
 NAMES = f"n[0-{NODES - 1}]"
@@ -42,7 +42,7 @@ class Demo:
         self.store = store
         self.ceph: CephRun | None = None
         self.started = time.monotonic()
-        nodes = [*standard_nodes(NODES), VmSpec(), VmSpec()] if discovery else NODES
+        nodes = [*standard_nodes(NODES), *machines(directory)] if discovery else NODES
         self.rack = Rack(directory / "rack", nodes, libvirt=rack == "libvirt")
         self.head = HeadRun(self.rack, directory / "head")
         self.discovery = Discovery(self.rack, self.head, directory, self.layercake, self.say) if discovery else None
@@ -64,7 +64,6 @@ class Demo:
         """From nothing to a rolled rack."""
         self.say("building two system images (systemd, Debian); kept for the next time")
         images = {name: systemd_image(name) for name in ("debian-1", "debian-2")}
-        images |= self.discovery.images() if self.discovery is not None else {}
         self.say(f"bringing up a rack of {len(self.rack.nodes)} machines, all off")
         self.rack.up()
         if self.recording is not None:
@@ -77,6 +76,8 @@ class Demo:
         self.head.start()
         for name, path in images.items():
             self.layercake("image", "add", name, str(path))
+        if self.discovery is not None:
+            self.discovery.add_image()
         inventory = self.directory / "rack.yaml"
         text = self.rack.inventory(images=["debian-1"])
         inventory.write_text(text if self.discovery is None else self.discovery.known(text))

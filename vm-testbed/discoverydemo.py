@@ -1,5 +1,5 @@
 """The part of the demo with DISCOVERY=1: two machines that no inventory knows are discovered, taken in by the switch ports that
-they are at, get host keys and a config that is then changed live, and ssh knows them."""
+they are at, get host keys, a RAID over their disks as a scratch, and a config that is then changed live, and ssh knows them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,32 @@ from headrun import HeadRun
 from sampleimages import ssh_image
 from vrack import netns
 from vrack.rack import Rack
+from vrack.spec import VmSpec
 
 LIMIT_S = 600.0
 SWITCH = "sw1"
+LOOK = "cat /etc/motd; hostname; df -h /scratch"
 GUESTS = "10.99.0.200-10.99.0.209"
 MOTD = "this is {{ node.name }}, one of {{ nodes | length }}; its port is known, and its config is "
+
+
+SCRATCH = {"scratch": {"match": {"transport": "virtio"}, "count": 2, "raid": 0,
+                       "volumes": {"scratch": {"type": "xfs", "mount": "/scratch", "mode": "1777"}}}}
+DISK_BYTES = 1 << 30
+
+
+def machines(directory: Path) -> list[VmSpec]:
+    """The two, each with two empty disks (sparse files)."""
+    found = []
+    for number in (1, 2):
+        more: tuple[str, ...] = ()
+        for name in (f"d{number}a", f"d{number}b"):
+            file = directory / f"{name}.raw"
+            with file.open("wb") as disk:
+                disk.truncate(DISK_BYTES)
+            more += ("-drive", f"if=none,id={name},format=raw,file={file}", "-device", f"virtio-blk-pci,drive={name},serial={name}")
+        found.append(VmSpec(more=more))
+    return found
 
 
 class Discovery:
@@ -39,9 +60,11 @@ class Discovery:
         (self.files / "motd.j2").write_text(f"{MOTD}old\n")
         return {"files": {"directory": str(self.files)}}
 
-    def images(self) -> dict[str, Path]:
-        """What there has to be in the store."""
-        return {"ssh-1": ssh_image("ssh-1")}
+    def add_image(self) -> None:
+        """What there has to be in the store more: an image with sshd, which sees the scratch of its node."""
+        container = self.directory / "container.yaml"
+        container.write_text(yaml.safe_dump({"mounts": [{"kind": "bind", "source": "/scratch", "target": "/scratch"}]}))
+        self.layercake("image", "add", "ssh-1", str(ssh_image("ssh-1")), "--container", str(container))
 
     def known(self, text: str) -> str:
         """The inventory without the two, with a network where machines are discovered, and a group for them."""
@@ -53,7 +76,7 @@ class Discovery:
         data["networks"] = {"rack": {"subnet": "10.99.0.0/24", "guests": [GUESTS], "discovery": 2}}
         data["groups"]["login"] = {
             "images": ["ssh-1"], "authorized_keys": [key.with_suffix(".pub").read_text().strip()],
-            "files": {"/etc/motd": {"source": "motd.j2", "on_change": "write"}}}
+            "files": {"/etc/motd": {"source": "motd.j2", "on_change": "write"}}, "disks": SCRATCH}
         return yaml.safe_dump(data, sort_keys=False)
 
     def run(self) -> None:
@@ -77,6 +100,7 @@ class Discovery:
         self.layercake("apply", str(self.inventory), "--yes", "--timeout", str(LIMIT_S))
         self.layercake("node", "list")
         self.layercake("files", "show", first.name)
+        self.layercake("machine", "disks", first.name)
         self._log_in(first.ip, "old")
         self.say("changing their config while they run")
         (self.files / "motd.j2").write_text(f"{MOTD}new\n")
@@ -113,7 +137,7 @@ class Discovery:
         hosts.write_text(self.head.cli("ssh-known-hosts").stdout)
         return self.rack.run([
             "ssh", "-i", str(self.directory / "id_ed25519"), "-o", f"UserKnownHostsFile={hosts}", "-o", "StrictHostKeyChecking=yes",
-            "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", f"root@{ip}", "cat /etc/motd; hostname"], 60)
+            "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", f"root@{ip}", LOOK], 60)
 
     def _motd(self, ip: str) -> str:
         return self._ssh(ip).stdout
@@ -121,7 +145,7 @@ class Discovery:
     def _log_in(self, ip: str, word: str) -> None:
         self.head.wait(f"sshd of {ip} answers", lambda: self._ssh(ip).returncode == 0, 120)
         done = self._ssh(ip)
-        print(f"\n$ layercake ssh-known-hosts > known_hosts; ssh root@{ip} 'cat /etc/motd; hostname'\n{done.stdout}{done.stderr}",
+        print(f"\n$ layercake ssh-known-hosts > known_hosts; ssh root@{ip} '{LOOK}'\n{done.stdout}{done.stderr}",
               end="", flush=True)
         if word not in done.stdout:
             raise HeadRunError(f"{ip} says {json.dumps(done.stdout)}: its config is not {word}")

@@ -16,6 +16,7 @@ _NOTES = {
     Bearing.ASKS: "The machine is on: a step that waits for that is done.",
     Bearing.DOUBT: "The node is asked whether it is alive.",
     Bearing.DISPUTE: "The node's session ends, and the node is quarantined.",
+    Bearing.CLAIM: "With `replace: auto` that machine may be taken for the node.",
     Bearing.STANDING: "Not in the history: it says how things are.",
 }
 _VARIABLE = ("Variable", "Values", "Meaning", "Module")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.machines import Adopted, Forgotten, GivenFree, MachineList, NodeDisks, OneMachine
+from layercake.api.answers.machines import Adopted, Forgotten, GivenFree, MachineList, NodeDisks, OneMachine, Scanned
 from layercake.api.answers.nodes import Names
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
@@ -41,6 +41,13 @@ class WipeRequest(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
+class ScanRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An IPv4 network of at most 4096 addresses, and where in it a page begins."""
+
+    network: str
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
     async def show(request: web.Request, body: None) -> Any:
@@ -51,6 +58,9 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     async def adopt(request: web.Request, body: AdoptRequest) -> Any:
         return ops.machines.adopt(body.macs, body.name, body.order, body.ip, body.groups, bmc=body.bmc)
+
+    async def scan(request: web.Request, body: ScanRequest) -> Any:
+        return await ops.machines.scan(body.network, body.start)
 
     async def accept(request: web.Request, body: AcceptRequest) -> Any:
         return {"nodes": await ops.machines.accept(body.range, request[CALLER].by(body.by))}
@@ -69,6 +79,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         Route("GET", "/v1/machines", operator, Reach.SITE, "Machines that no inventory knows", show, returns=MachineList),
         Route("POST", "/v1/machines/adopt", operator, Reach.SITE, "The inventory's entries for machines that were discovered",
               adopt, AdoptRequest, returns=Adopted),
+        Route("POST", "/v1/machines/scan", operator, Reach.SITE, "Ask the addresses of a network whether a BMC is there", scan,
+              ScanRequest, returns=Scanned),
         Route("POST", "/v1/machines/accept", operator, Reach.RANGE, "Accept the hardware of nodes as it is", accept, AcceptRequest,
               returns=Names),
         Route("GET", "/v1/machines/{mac}", operator, Reach.SITE, "One machine, by its MAC address or as a node, with its report",

@@ -22,7 +22,7 @@ _TROUBLES: tuple[tuple[str, Callable[..., Finding], str, str], ...] = (
     ("unasked", warning, "their BMCs could not be asked in time", "too many others do not answer; mend those first"),
     ("busy", warning, "their BMCs are busy with other operations", "look again later"),
 )
-"""What may have come of a look (powerman.look.Looked), how bad that is, and what to do."""
+"""What may have come of a look (powerman.looks.look.Looked), how bad that is, and what to do."""
 
 
 @check("bmc")

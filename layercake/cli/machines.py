@@ -1,4 +1,4 @@
-"""`layercake machine`: list, show, adopt, accept, forget, disks, wipe."""
+"""`layercake machine`: list, show, adopt, scan, accept, forget, disks, wipe."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _LIST = (Column("MAC"), Column("ADDRESS"), Column("MACHINE", flexible=True), Col
 _ADOPT = (Column("NODE"), Column("MAC"), Column("IP"), Column("SWITCH PORT"), Column("SERIAL", flexible=True))
 _DISKS = (Column("DISK"), Column("SERIAL OR WWID", flexible=True), Column("SIZE", right=True), Column("MODEL", flexible=True),
           Column("BY"), Column("LAYOUT"), Column("IN THE WAY", flexible=True))
+_SCAN = (Column("ADDRESS"), Column("PROTOCOL"), Column("SAYS", flexible=True), Column("UUID"), Column("NODE"))
 _NODES = re.compile(r"^nodes:[ \t]*(#.*)?$", re.MULTILINE)
 
 
@@ -34,12 +35,18 @@ def _size(count: int) -> str:
     return f"{count / 2 ** 30:.0f} GiB" if count >= 10 << 30 else f"{count >> 20} MiB"
 
 
+def _at(one: dict[str, Any]) -> str:
+    """Where a machine is, by LLDP or by option 82."""
+    words = (one["switch"], one["port"]) if one["switch"] else (one["remote"] or one["relay"], one["circuit"])
+    return " ".join(filter(None, words)) or "-"
+
+
 @command(machine, "list")
 def list_(app: App) -> Answer:
     """List the machines that were discovered and that no inventory knows."""
     answer = app.head.get("/v1/machines")
     rows = [[m["mac"], m["address"] if m["on"] else "-", f"{m['vendor']} {m['product']}".strip() or "-", m["serial"] or "-",
-             m["cpus"], _size(m["memory"]), m["disks"], f"{m['switch']} {m['port']}".strip() or "-", m["bmc"] or "-",
+             m["cpus"], _size(m["memory"]), m["disks"], _at(m), m["bmc"] or "-",
              seconds(m["seen_s"]), ",".join(m["rivals"][:3]) or "-"] for m in answer["machines"]]
     return Answer(answer, lambda out: out.table(_LIST, rows, empty="no unknown machines; see `discovery` of networks"))
 
@@ -68,6 +75,8 @@ def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]
               for d in report.get("dimms", [])]
     found += [("disk", f"{d['name']}: {d['bytes'] / 1e9:.0f} GB {d.get('model', '')} {d.get('serial', '')}, SMART "
                        f"{d.get('smart', 'not read')}") for d in report.get("disks", [])]
+    if one["circuit"]:
+        found.append(("option 82", " ".join(f"{word} {one[word]}" for word in ("circuit", "remote", "relay") if one[word])))
     near = report.get("neighbours", {})
     for card in report.get("cards", []):
         port = near.get(card["name"], {})
@@ -131,6 +140,24 @@ def _write(path: Path, text: str) -> None:
     new.write_text(text, encoding="utf-8")
     new.chmod(path.stat().st_mode & 0o777)
     os.replace(new, path)  # noqa: PTH105 (the path of a symbolic link is kept by neither)
+
+
+@command(machine)
+@click.argument("network", metavar="NETWORK")
+def scan(app: App, network: str) -> Answer:
+    """Ask the addresses of NETWORK (10.2.0.0/24) whether a BMC is there, by IPMI and Redfish, without a login."""
+    found: list[dict[str, Any]] = []
+    start = count = 0
+    while True:
+        answer = app.head.post("/v1/machines/scan", {"network": network, "start": start})
+        found, count, start = found + answer["found"], count + answer["scanned"], answer["more"]
+        if not start:
+            break
+        app.out.note(f"{count} addresses asked, {len(found)} answers")
+    rows = [[one["address"], one["protocol"], " ".join(filter(None, (one["vendor"], one["product"], one["version"]))) or "-",
+             one["uuid"] or "-", one["node"] or one["machine"] or "-"] for one in found]
+    empty = f"no BMC answers at the {count} addresses of {network}"
+    return Answer({"found": found, "scanned": count}, lambda out: out.table(_SCAN, rows, empty=empty))
 
 
 @command(machine)

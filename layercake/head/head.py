@@ -65,7 +65,6 @@ from layercake.head.state.networks import DOCUMENTS as NETWORKS
 from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.head.tpm.keeper import Tpms
-from layercake.head.tpm.table import Rows as TpmRows
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
 from layercake.kraken.errors import LayercakeError
@@ -134,16 +133,18 @@ class Head:
         self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
                                  self.store.wall)
         self.machines.drifted = self._drifted
+        self.machines.replacing.keeps = lambda record: (
+            "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record))
+        self.ear.claimed = self.machines.replacing.asked
         self._heads = settings.heads
         self.files = Room(self.store, self.desire, self.networks, self.vault, section(settings, "files"),
                           Sources(data_dir / "files"), self._serves, self._told_anew)
         self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
-        self.tpms = Tpms(self.store, TpmRows(self.database, self.store), section(settings, "tpm"), self.clock,
+        self.tpms = Tpms(self.store, self.database, section(settings, "tpm"), self.clock,
                          lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch))
         address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks,
-                             self.tpms)
+                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 

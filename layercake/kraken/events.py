@@ -35,6 +35,7 @@ class Bearing(enum.Enum):
     DOUBT = "something speaks against the node being alive: it is asked"
     STANDING = "says how things are, not what has happened: it is no line in the history"
     DISPUTE = "two machines seem to be one node: its session ends, and a person has to look"
+    CLAIM = "another machine is where the node is to be: its board may have been replaced"
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ class Module:
     what of its part of a node that depends on, so that it is asked once for all nodes that are alike. `networks`: its process is
     told of all networks of the inventory, also of those that no node is in. `with_part`: its mutations are those of nodes that have
     its part, and other nodes cost nothing for it; `before` is what other modules' mutations require then, beside what they say
-    themselves: {mutation: {variable: value}}.
+    themselves: {mutation: {variable: value}}, and `unless` what excludes them.
     """
 
     name: str
@@ -228,6 +228,7 @@ class Module:
     networks: bool = False
     with_part: bool = False
     before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unless: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     events: tuple[EventKind, ...] = ()
     service: str = ""

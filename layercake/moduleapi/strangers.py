@@ -21,7 +21,16 @@ LIFE_S = 1800.0
 MOST_AT_ONCE = 256
 DISCOVERED = "boot.discovered"
 """The call by which the head says that a machine has reported."""
+HEARD = "boot.heard"
+"""The call by which the head asks where machines were heard."""
 _KEY_BYTES = 32
+
+
+def option82(relay: str, circuit: str, remote: str) -> str:
+    """A place by what a relay or a switch says of it (RFC 3046), as it is compared and shown; `relay` is "" where it does not
+    matter which one said so."""
+    words = (("circuit", circuit), ("remote", remote), ("relay", relay))
+    return " ".join(f"{name} {word.strip().lower()}" for name, word in words if word.strip())
 
 
 class Tickets:

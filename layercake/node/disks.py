@@ -90,6 +90,10 @@ class LateDisks:
         """Waits until what was in the way is out of it. Raises LayercakeError."""
         return self._its().wait(interrupted)
 
+    def close(self) -> str:
+        """Takes down what is up. Raises LayercakeError."""
+        return self._its().close()
+
     # ---- with what it is done ---------------------------------------------------------------------------------------------------
 
     def _make(self) -> DiskKeeper:

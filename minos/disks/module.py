@@ -9,4 +9,5 @@ from minos.disks.mutations import DISK, MUTATIONS
 MODULE = Module(
     name="disks", doc="The nodes' own disks: partitions, RAIDs, encryption and file systems.",
     part=Part(Disks, complete, view=view, warnings=warnings), tells=told, variables=(DISK,), mutations=MUTATIONS,
-    with_part=True, before={"image-start": {"disk": "READY"}, "image-retry": {"disk": "READY"}})
+    with_part=True, before={"image-start": {"disk": "READY"}, "image-retry": {"disk": "READY"}},
+    unless={"detach": {"disk": "READY"}})

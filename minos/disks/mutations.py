@@ -28,6 +28,10 @@ class Disks(Protocol):
         """Waits until what was in the way is out of it."""
 
 
+    def close(self) -> str:
+        """Takes down what is up, so that the machine may be switched off."""
+
+
 class DiskContext(Protocol):
     """What a handler works on."""
 
@@ -72,4 +76,11 @@ def disk_retry(context: DiskContext) -> Found:
     return {"disk": context.disks.wait(context.interrupted)}
 
 
-MUTATIONS: tuple[Mutation, ...] = (disk_discover, disk_prepare, disk_wait, disk_retry)
+@mutation("disk-close", changes={"disk": ("READY", "BLANK")}, requires={**_IN_SYNC, "image": "IDLE"}, where=Where.NODE,
+          timeout=600)
+def disk_close(context: DiskContext) -> Found:
+    """Unmounts the node's disks, and writes what is not written yet."""
+    return {"disk": context.disks.close()}
+
+
+MUTATIONS: tuple[Mutation, ...] = (disk_discover, disk_prepare, disk_wait, disk_retry, disk_close)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import LayercakeError
@@ -21,17 +23,21 @@ from minos.survey.neighbours import Listener, heard, load, names
 from minos.survey.report import survey
 
 PATH = "/node/v1/survey"
-FIRST_S, EVERY_S, AGAIN_S = 5.0, 3600.0, 60.0
+FIRST_S, EVERY_S, AGAIN_S = 10.0, 3600.0, 60.0
 """Seconds from the node's own API to the first look, between two looks, and after a report that nobody took."""
+PLUGGED_S, SETTLED_S = 5.0, 10.0
+"""Seconds between two looks whether disks or cards have come or gone, and for how long none must have before all is looked at:
+while drivers come, a disk that is not there yet is not gone."""
 
 
 class Keeper:
     """`look` makes the report, `hand_in` gives it to the head under a session and raises LayercakeError or OSError, `clock` is in
-    seconds."""
+    seconds. `plugged` is cheap, and differs when hardware has come or gone."""
 
     def __init__(self, session: Session, look: Callable[[], dict[str, Any]], hand_in: Callable[[Session, dict[str, Any]], None],
-                 say: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._look, self._hand_in, self._say, self._clock = look, hand_in, say, clock
+                 say: Callable[[str], None], clock: Callable[[], float], plugged: Callable[[], object] = lambda: None) -> None:
+        self._look, self._hand_in, self._say, self._clock, self._plugged = look, hand_in, say, clock, plugged
+        self._there = plugged()
         self.session = session
         self._neighbours: dict[str, Any] = {}
         self._report: dict[str, Any] = {}
@@ -45,7 +51,12 @@ class Keeper:
 
     def round(self) -> float:
         """Looks if it is time to, and tells what is new. Returns when the next round is due."""
-        now = self._clock()
+        return min(self._round(), self._clock() + PLUGGED_S)
+
+    def _round(self) -> float:
+        now, there = self._clock(), self._plugged()
+        if there != self._there:
+            self._there, self._look_at = there, now + SETTLED_S
         if now >= self._look_at:
             self._report, self._look_at = self._look(), now + EVERY_S
         report = self._report | {"neighbours": dict(self._neighbours)}
@@ -62,6 +73,11 @@ class Keeper:
         return self._look_at
 
 
+def plugged(sys: Path = Path("/sys")) -> object:
+    """Which disks and cards there are: the cheapest look at what comes and goes."""
+    return [sorted(os.listdir(place)) for place in (sys / "block", sys / "class/net") if place.is_dir()]  # noqa: PTH208 (names)
+
+
 def start(config: Config, session: Session, say: Callable[[str], None]) -> Keeper:
     """Keeps the survey of this machine from now on."""
     def hand_in(session: Session, report: dict[str, Any]) -> None:
@@ -75,7 +91,7 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Keepe
         if status not in (200, 404):  # a head of an older version has no place for it
             raise OSError(f"the head answers {status} to the survey")
 
-    keeper = Keeper(session, survey, hand_in, say, time.monotonic)
+    keeper = Keeper(session, survey, hand_in, say, time.monotonic, plugged)
 
     def run() -> None:
         with contextlib.suppress(OSError):  # then no switch is heard, and the report says none

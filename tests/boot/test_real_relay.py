@@ -121,3 +121,20 @@ def test_a_stranger_behind_the_relay_gets_an_address_of_that_network_and_renews_
     assert running.stats()["dhcp.offered"] == 1 and "host-name" not in text
     one, = running.do(running.service.call("boot.leases", {}))["leases"]
     assert (one["mac"], one["network"]) == (FAR_MAC, "far")
+
+
+def test_another_board_in_a_nodes_place_is_told_by_what_the_relay_adds(running: Any, far: str, tmp_path: Path) -> None:
+    """The relay is real; firmware is played by dhclient, which says that it is PXE."""
+    place = "circuit down0 relay 10.120.0.1"
+    running.do(running.service.node_changed(FAR_NODE, {**RECORD, "macs": ["52:54:00:00:01:03"], "option82": place}))
+    (tmp_path / "leases").touch()
+    conf = tmp_path / "dhclient.conf"
+    conf.write_text('timeout 3;\ninitial-delay 0;\nsend vendor-class-identifier "PXEClient:Arch:00007:UNDI:003001";\n')
+    done = subprocess.run(
+        ["ip", "netns", "exec", far, "dhclient", "-4", "-1", "-d", "-sf", "/bin/true", "-cf", str(conf), "-lf",
+         str(tmp_path / "leases"), "-pf", str(tmp_path / "pid"), "far0"], capture_output=True, timeout=120, check=False)
+    event = next((e for e in running.link.events if e[1] == "dhcp.place-claimed"), None)
+    assert event is not None, done.stderr
+    assert event[0] == FAR_NODE and event[4]["mac"] == FAR_MAC and event[2].endswith(place)
+    heard = running.do(running.service.call("boot.heard", {"macs": [FAR_MAC]}))[FAR_MAC]
+    assert (heard["relay"], heard["circuit"]) == ("10.120.0.1", "down0")

@@ -83,6 +83,8 @@ def test_only_nodes_with_disks_have_the_steps() -> None:
     assert [m.name for m in without.chain(plain, goal) or ()] == ["image-start"]
     off = with_disks.layout.goal(table.goal_values("off", empty=False))
     assert [m.name for m in with_disks.chain(state, off) or ()] == ["detach", "power-off"], "nobody waits for a disk to switch off"
+    ready = with_disks.layout.pack({**up, "disk": "READY", "image": "ACTIVE"})
+    assert [m.name for m in with_disks.chain(ready, off) or ()] == ["image-stop", "disk-close", "detach", "power-off"]
 
 
 @pytest.mark.parametrize(("layout", "said"), [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +74,11 @@ class Built:
         if self.machine.fails:
             raise OperationFailed(self.machine.fails)
         self.machine.done.append(f"up {self.layout.name}" + "".join(f" and {d.name}" for d in spare))
+
+    def down(self) -> None:
+        self.machine.done.append(f"down {self.layout.name}")
+        if self.machine.fails:
+            raise OperationFailed(self.machine.fails)
 
 
 @pytest.fixture
@@ -186,18 +190,35 @@ def test_waiting_ends_with_news_or_when_it_is_called_off(machine: Machine) -> No
     stop = threading.Event()
     stop.set()
     assert keeper.wait(stop.is_set) == "FOREIGN"
-    keeper.want(wants(wipe=["S-nvme0n1"]))
-    assert keeper.wait(lambda: False) == "BLANK"
-    keeper.discover()
-    machine.disks["nvme0n1"] = replace(machine.disks["nvme0n1"], holds="", partitions=())
-    machine.put("nvme1n1")
+    free = wants(wipe=["S-nvme0n1"])
+    keeper.want(free)
+    looks = iter((False, True))
+    assert keeper.wait(lambda: next(looks)) == "FOREIGN", "half of what it needs: it goes on waiting"
+    keeper.want({**free, "disk_words": [{"id": "w", "disk": "S-nvme0n1", "mark": "mark of ext4"}]})
+    assert keeper.wait(lambda: False) == "BLANK" == keeper.value
     seen: list[str] = []
+    machine.put("nvme0n1", holds="other")
+    assert keeper.discover() == "FOREIGN"
     thread = threading.Thread(target=lambda: seen.append(keeper.wait(lambda: False)))
     thread.start()
-    del machine.disks["nvme1n1"]
+    del machine.disks["nvme0n1"]
     machine.put("nvme2n1")
     thread.join(30)
-    assert seen == ["BLANK"]
+    assert seen == ["BLANK"], "somebody has put another disk in its place"
+
+
+def test_what_is_up_is_closed_before_the_machine_goes_off(machine: Machine) -> None:
+    machine.put("nvme0n1")
+    keeper = machine.keeper()
+    keeper.want(wants(kept=True))
+    assert keeper.prepare() == "READY"
+    again = machine.keeper()
+    assert again.value == "READY", "an agent that takes over knows that disks are mounted"
+    again.want(wants(kept=True))
+    assert again.close() == "BLANK" == again.value and machine.done[-1] == "down scratch"
+    assert again.prepare() == "READY" and machine.done[-1] == "up scratch", "it is wanted after all"
+    machine.fails = "umount: busy"
+    assert again.close() == "BLANK" and "its data are written" in machine.of(DISK_FAILED)[-1]
 
 
 def test_layouts_that_cannot_be_read_are_told_and_nothing_is_done(machine: Machine) -> None:

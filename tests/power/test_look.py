@@ -15,7 +15,7 @@ from vrack import Rack
 from layercake.moduleapi.service import FakeLink
 from powerman.driver import Look
 from powerman.fake import FakeClock, FakeDriver
-from powerman.look import ipmi_boot, ipmi_clock, link_of, look_at, redfish_boot, redfish_clock
+from powerman.looks.look import ipmi_boot, ipmi_clock, link_of, look_at, redfish_boot, redfish_clock
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.service import PowerService
 from powerman.settings import PowerSettings

@@ -61,7 +61,7 @@ def test_what_a_node_says_of_its_log_is_cleaned() -> None:
 
 
 def test_what_is_of_one_boot_counts_by_its_place() -> None:
-    def boot(token: bytes, kernel: bytes = B, name: str = "(http)/grub.cfg") -> tuple[Step, ...]:
+    def boot(token: bytes, kernel: bytes = B, name: str = "(tftp)/node/52:54.cfg") -> tuple[Step, ...]:
         return (Step(9, "IPL", hashlib.sha256(token).hexdigest(), name), Step(9, "IPL", kernel.hex(), "(http)/vmlinuz"),
                 Step(9, "event tag", hashlib.sha256(token + b"2").hexdigest(), "LOADED_IMAGE::LoadOptions"))
 
@@ -71,8 +71,8 @@ def test_what_is_of_one_boot_counts_by_its_place() -> None:
     first = mark(boot(b"token 1"))
     assert first and mark(boot(b"token 2")) == first
     assert mark(boot(b"token 2", kernel=C)) != first
-    assert mark(boot(b"token 2", name="(http)/evil")) != first
-    assert mark((*boot(b"token 2"), Step(9, "IPL", C.hex(), "grub.cfg"))) != first
+    assert mark(boot(b"token 2", name="(tftp)/grub.cfg")) != first
+    assert mark((*boot(b"token 2"), Step(9, "IPL", C.hex(), "(tftp)/node/a.cfg"))) != first
     assert of_head.lasting(boot(b"token 1"), 9, "00" * 32) == ""
     evil = boot(b"token 2", kernel=C)
     assert of_head.difference(boot(b"token 1"), evil, 9, of_head.replayed(evil, 9)) == "IPL (http)/vmlinuz is another one"

@@ -43,13 +43,14 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
         "mounts": [{"kind": "bind", "source": "/scratch", "target": "/scratch"}]})
     head.apply(inventory(site, "keeper"))
     head.wait_converged(BOOT_S, {"n0"})
-    head.wait("it says what it has", lambda: logged(site) == "kept=1 scratch=0", 60)
+    head.wait("it says what it has", lambda: logged(site), 60)
+    assert logged(site) == "kept=1 scratch=0"
     head.apply(inventory(site, "keeper", other=disks.FOREIGN))
     before = head.nodes()["n0"]["boot_id"]
     head.cli("power", "cycle", "n0", "--yes")
-    head.wait("the payroll is found", lambda: head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN", BOOT_S)
+    head.wait("the payroll is found", lambda: "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout, BOOT_S)
+    assert head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN"
     assert head.nodes()["n0"]["boot_id"] != before
-    assert "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout
     assert "the inventory does not name it" in head.cli("machine", "wipe", "n0", "SA-1", "--yes", check=False).stderr
     free = inventory(site, "keeper", other={**disks.FOREIGN, "wipe": ["SA-1"]})
     plan = head.api("POST", "/v1/inventory/plan", {"yaml": free, "file": "rack.yaml"})
@@ -57,7 +58,8 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
     head.apply(free)
     head.cli("machine", "wipe", "n0", "SA-1", "--yes")
     head.wait_converged(BOOT_S, {"n0"})
-    head.wait("what was kept is there, and the scratch is empty", lambda: logged(site) == "kept=2 scratch=0", 60)
+    head.wait("it says what it has", lambda: logged(site), 60)
+    assert logged(site) == "kept=2 scratch=0", "what was kept is there, and the scratch is empty"
     assert "made anew for layout other; it held ext4 'payroll'" in " ".join(e["text"] for e in head.history("n0"))
     site.disks = {}
     head.apply(site.inventory())

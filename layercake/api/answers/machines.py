@@ -10,7 +10,8 @@ from layercake.head.machines.report import Report
 
 class MachineShown(msgspec.Struct, kw_only=True):
     """A machine. `node` is "" for one that no inventory knows; `seen_s` is how many seconds ago it was heard; `on`: it waits to be
-    taken in; `drift` is how it differs from what was accepted; `rivals` claim a place or serial number of its own."""
+    taken in; `drift` is how it differs from what was accepted; `rivals` claim a place or serial number of its own;
+    `relay`, `circuit` and `remote` are what option 82 of its DHCP said."""
 
     mac: str
     node: str
@@ -29,6 +30,9 @@ class MachineShown(msgspec.Struct, kw_only=True):
     bmc_mac: str
     switch: str
     port: str
+    relay: str
+    circuit: str
+    remote: str
     seen_s: float
     first_seen: float
     on: bool
@@ -98,3 +102,25 @@ class GivenFree(msgspec.Struct):
 
     node: str
     disk: Disk
+
+
+class ScannedBmc(msgspec.Struct, kw_only=True):
+    """A BMC that answered, by ipmi or redfish, and what it says of itself before a login. `node` is the node that it is of, by its
+    address or its UUID, `machine` the MAC address of one that no inventory knows; "" for none."""
+
+    address: str
+    protocol: str
+    vendor: str
+    product: str
+    version: str
+    uuid: str
+    node: str
+    machine: str
+
+
+class Scanned(msgspec.Struct, kw_only=True):
+    """What answered in a page of addresses; `more` is where the next page begins, 0 after the last."""
+
+    found: list[ScannedBmc]
+    scanned: int
+    more: int

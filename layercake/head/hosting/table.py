@@ -121,7 +121,7 @@ class Table:
         found = [x for x in self.mutations if x.name not in without]
         for module in self._apart:
             if module.name in parts:
-                found = [_also(x, module.before[x.name]) if x.name in module.before else x for x in found]
+                found = [_also(x, module.before.get(x.name, {}), module.unless.get(x.name, {})) for x in found]
         return found
 
     def _tune(self, node: Node, forced: bool) -> Planner:
@@ -175,9 +175,12 @@ class Table:
         return Node.from_record(record, self.parts)
 
 
-def _also(mutation: Mutation, wanted: Mapping[str, str]) -> Mutation:
-    """A mutation that requires more."""
-    return dataclasses.replace(mutation, requires={**mutation.requires, **{k: (v,) for k, v in wanted.items()}})
+def _also(mutation: Mutation, wanted: Mapping[str, str], unwanted: Mapping[str, str]) -> Mutation:
+    """A mutation that requires and excludes more."""
+    if not wanted and not unwanted:
+        return mutation
+    return dataclasses.replace(mutation, requires={**mutation.requires, **{k: (v,) for k, v in wanted.items()}},
+                               excludes={**mutation.excludes, **{k: (v,) for k, v in unwanted.items()}})
 
 
 def _check_names(module: Module, layout: Layout) -> None:

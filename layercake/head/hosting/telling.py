@@ -182,6 +182,8 @@ class Ear:
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
+        self.claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None
+        """Told what is said of a machine that claims a node's place."""
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
@@ -269,6 +271,8 @@ class Ear:
             self._attended.asks(record)
         elif known.bearing is Bearing.DISPUTE:
             self._joining.asked_again(record, str(data.get("ip", "")))
+        elif known.bearing is Bearing.CLAIM:
+            self.claimed(record, data)
         elif known.bearing is Bearing.PROGRESS:
             self._patience.stepped(record)
         elif known.bearing is Bearing.FIRMWARE:

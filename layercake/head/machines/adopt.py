@@ -73,6 +73,9 @@ def entries(machines: Sequence[Machine], names: Sequence[str], ips: Sequence[str
             parts.append("firmware: uefi")
         if all(machine.place) and machine.key not in disputed:
             parts.append(f"place: {{switch: {_quoted(machine.place[0])}, port: {_quoted(machine.place[1])}}}")
+        elif machine.relayed[1] and (machine.relayed[0] or machine.relayed[2]) and machine.key not in disputed:
+            said = zip(("relay", "circuit", "remote"), machine.relayed, strict=True)
+            parts.append(f"place: {{{', '.join(f'{name}: {_quoted(word)}' for name, word in said if word)}}}")
         if machine.serial and machine.key not in disputed:
             parts.append(f"serial: {_quoted(machine.serial)}")
         if bmc and machine.bmc:

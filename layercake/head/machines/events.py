@@ -10,11 +10,13 @@ MOVED = EventKind("machine.moved", Severity.WARNING,
 CLAIMED = EventKind("machine.claims", Severity.WARNING,
     "A machine that no inventory knows is where a node is to be, or has its serial number: a board was replaced, or moved.")
 DISPUTED = EventKind("machine.disputed", Severity.ERROR,
-    "Several machines claim one place or one serial number: none of them is taken for the node.")
+    "Several machines claim one place or one serial number, or one does while the node is still there: none is taken for the node.")
+REPLACED = EventKind("machine.replaced", Severity.WARNING,
+    "A machine that no inventory knew was taken for a node whose board was replaced (`replace: auto`).")
 DRIFTED = EventKind("machine.drifted", Severity.WARNING,
     "The node's hardware is not as it was accepted; the text says what differs.")
 AS_KNOWN = EventKind("machine.as-known", Severity.INFO, "The node's hardware is again as it was accepted.")
 ACCEPTED = EventKind("machine.accepted", Severity.INFO, "A person has accepted the node's hardware as it is now.")
 FORGOTTEN = EventKind("machine.forgotten", Severity.INFO, "A person had a machine forgotten that no inventory knows.")
 
-EVENTS: tuple[EventKind, ...] = (DISCOVERED, MOVED, CLAIMED, DISPUTED, DRIFTED, AS_KNOWN, ACCEPTED, FORGOTTEN)
+EVENTS: tuple[EventKind, ...] = (DISCOVERED, MOVED, CLAIMED, DISPUTED, REPLACED, DRIFTED, AS_KNOWN, ACCEPTED, FORGOTTEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from layercake.head.machines import events, report, whereabouts
 from layercake.head.machines.drift import differences
 from layercake.head.machines.module import Whereabouts, claims
+from layercake.head.machines.replacing import Replacing, automatic
 from layercake.head.machines.report import Report
 from layercake.head.machines.table import Machine, Rows
 from layercake.head.machines.whereabouts import Claim
 from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import LayercakeError, NotFound
-from layercake.moduleapi.strangers import DISCOVERED, Tickets
+from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
 from minos.survey.words import identity
 
 log = logging.getLogger("layercake.machines")
@@ -51,14 +52,16 @@ def _same(one: Machine, other: Machine) -> bool:
     return one.mac in other.macs and other.mac in one.macs
 
 
-def small(key: str, mac: str, address: str, found: Report, before: Machine | None, now: float) -> Machine:
-    """What is small of a report."""
+def small(key: str, mac: str, address: str, found: Report, before: Machine | None, now: float,
+          relayed: tuple[str, str, str]) -> Machine:
+    """What is small of a report; `relayed` is what option 82 said of it."""
     system = found.smbios.system
     port = next(((one.switch, one.port) for one in found.neighbours.values() if one.switch), ("", ""))
     return Machine(
         key=key, mac=mac, address=address, first_seen=before.first_seen if before is not None else now, seen=now,
         macs=tuple(dict.fromkeys((mac, *whereabouts.macs(found)))) if mac else whereabouts.macs(found),
-        claims=tuple((one.kind, one.value) for one in whereabouts.of(found)), vendor=system.vendor, product=system.product,
+        claims=tuple((one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))),
+        relayed=relayed, vendor=system.vendor, product=system.product,
         serial=identity(system.serial), uuid=system.uuid, cpus=found.cpu.logical, memory=found.memory,
         disks=len(found.disks), gpus=len(found.gpus), uefi=found.uefi, bmc=found.bmc.address if found.bmc else "",
         bmc_mac=found.bmc.mac if found.bmc else "", place=port,
@@ -76,6 +79,7 @@ class Machines:
         self._strangers: set[str] = set()
         self._by_claim: dict[tuple[str, str], set[str]] = {}
         self._nodes: tuple[int, int, dict[str, Record], dict[tuple[str, str], Record]] = (-1, -1, {}, {})
+        self.replacing = Replacing(store, self, ask, wall)
         self.drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None
         """Told what a node's hardware differs in after each of its surveys."""
 
@@ -133,6 +137,11 @@ class Machines:
         """Its report, and the one that was accepted."""
         return await self._rows.reports(machine.key)
 
+    def by_bmc(self) -> dict[str, Machine]:
+        """All machines by the address of their BMC, as they say it themselves, and by their UUID."""
+        marks = ((mark, one) for one in self._all.values() for mark in (one.bmc, one.uuid.lower()) if mark)
+        return dict(marks)
+
     def node_by(self, mac: str) -> Record | None:
         """The node that has a MAC address in the inventory."""
         return self._index()[0].get(mac)
@@ -182,6 +191,8 @@ class Machines:
             await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
         elif before is not None:
             self._keep(replace(before, seen=now, alive_until=now + left))
+        if (machine := self._all.get(key)) is not None:
+            await self.replacing.reported(machine)
         if self.node_by(mac) is not None:
             return {"then": REBOOT, "again_s": AGAIN_S}
         again = max(AGAIN_S, len(self._strangers) / A_SECOND)
@@ -189,7 +200,8 @@ class Machines:
 
     async def _stranger_reports(self, key: str, mac: str, address: str, found: Report, left: float) -> None:
         before, now = self._all.get(key), self._wall()
-        machine = replace(small(key, mac, address, found, before, now), alive_until=now + left)
+        said = await self._heard((mac,), before)
+        machine = replace(small(key, mac, address, found, before, now, said), alive_until=now + left)
         await self._make_room(key)
         await self._rows.put(machine, msgspec.json.encode(found))
         self._keep(machine)
@@ -204,14 +216,31 @@ class Machines:
         if before is None or before.claims != machine.claims:
             self._look_at_claims(machine)
 
+    async def _heard(self, macs: Sequence[str], before: Machine | None) -> tuple[str, str, str]:
+        """What option 82 said last of one of the cards, as the boot service has heard it; what was known before if it has not."""
+        try:
+            found = (await self._ask(HEARD, {"macs": list(macs)[:64]})).values()
+        except LayercakeError as error:
+            log.info("the boot service does not say where %s was heard: %s", macs[0] if macs else "a machine", error)
+            found = ()
+        said = [(one["seconds_ago"], (one["relay"], one["circuit"], one["remote"])) for one in found if one["circuit"]]
+        return min(said)[1] if said else before.relayed if before is not None else ("", "", "")
+
+    def owners(self, machine: Machine) -> list[Record]:
+        """The nodes whose place or serial number a machine has, by the inventory."""
+        by_claim = self._index()[1]
+        found = {one.node.id: one for mark in machine.claims if (one := by_claim.get(mark)) is not None}
+        return list(found.values())
+
     def _look_at_claims(self, machine: Machine) -> None:
         """Tells of a stranger that is where a node is to be, or has a number or a place that another has."""
-        if rivals := self.rivals(machine):
+        own = {of_node(record) for record in self.owners(machine) if automatic(record)}  # whose place it may take
+        if rivals := [one for one in self.rivals(machine) if one.key not in own]:
             common = sorted({f"{kind} {value}" for one in rivals for kind, value in set(one.claims) & set(machine.claims)})
             self._store.event(None, events.DISPUTED, f"{machine.mac} and {', '.join(map(self.name_of, rivals[:5]))} all have "
                               f"{', '.join(common[:3])}: none of them is taken for a node by that", data={"mac": machine.mac})
-        by_claim, marks = self._index()[1], set(machine.claims)
-        for record in {found.node.id: found for mark in machine.claims if (found := by_claim.get(mark)) is not None}.values():
+        marks = set(machine.claims)
+        for record in self.owners(machine):
             hint = f"if its board was replaced, `layercake node set {record.name} mac={machine.mac}`"
             both = [str(one) for one in wanted(record) if (one.kind, one.value) in marks]
             if both:
@@ -242,7 +271,8 @@ class Machines:
             accepted, baseline = encoded, found
         else:
             baseline = (await self._rows.reports(key))[1] or found
-        machine = small(key, record.node.macs[0] if record.node.macs else "", record.node.ip, found, before, self._wall())
+        machine = small(key, record.node.macs[0] if record.node.macs else "", record.node.ip, found, before, self._wall(),
+                        await self._heard(record.node.macs, before))
         machine = replace(machine, accepted=True, drift=differences(baseline, found))
         await self._rows.put(machine, encoded, accepted)
         self._keep(machine)
@@ -306,6 +336,7 @@ class Machines:
 
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
+        self.replacing.forget(record)
         if self._drop(of_node(record)) is not None:
             self._gone.append(of_node(record))
 

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is small of a machine. `key` is node/ID of a node, mac/MAC of a stranger; `mac` is the card it booted by. Times are in
-    seconds since the epoch; `alive_until`: a stranger's ticket. `claims` are those by which it is recognised (Claim)."""
+    seconds since the epoch; `alive_until`: a stranger's ticket. `claims` are those by which it is recognised (Claim);
+    `relayed` are relay, circuit and remote identifier by option 82."""
 
     key: str
     mac: str
@@ -39,6 +40,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bmc: str = ""
     bmc_mac: str = ""
     place: tuple[str, str] = ("", "")
+    relayed: tuple[str, str, str] = ("", "", "")
     alive_until: float = 0.0
     boot_id: str = ""
     accepted: bool = False

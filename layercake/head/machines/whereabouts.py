@@ -1,4 +1,4 @@
-"""By what a machine is recognised: the switch port of a card, or a serial number. Pure."""
+"""By what a machine is recognised: the switch port of a card, what option 82 of its DHCP says, or a serial number. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from layercake.head.machines.report import Report
+from layercake.moduleapi.strangers import option82
 from minos.survey.words import identity
 
 
@@ -34,8 +35,15 @@ def serial(number: str) -> Claim | None:
 
 
 def relayed(relay: str, circuit: str, remote: str) -> Claim:
-    """Where a DHCP relay says that a machine is (option 82)."""
-    return Claim("relay", " ".join((relay, circuit, remote)).lower())
+    """Where a DHCP relay or a switch says that a machine is (option 82)."""
+    return Claim("option 82", option82(relay, circuit, remote))
+
+
+def heard(relay: str, circuit: str, remote: str) -> tuple[Claim, ...]:
+    """All that such words can be in an inventory: with the relay, and where the switch has a name of its own, without it."""
+    if not circuit:
+        return ()
+    return tuple(dict.fromkeys((relayed(relay, circuit, remote), *((relayed("", circuit, remote),) if remote else ()))))
 
 
 def of(report: Report) -> tuple[Claim, ...]:

@@ -39,3 +39,4 @@ class Operations:
         self.machines = MachineRequests(head, self.nodes)
         self.tokens = TokenChanges(head)
         self.tpms = NodeTpms(head, self.nodes)
+        head.machines.replacing.take = self.inventory.take_board

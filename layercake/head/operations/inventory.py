@@ -271,6 +271,11 @@ class InventoryChanges:
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 
+    async def take_board(self, record: Record, macs: Collection[str], why: str) -> None:
+        """Makes the cards of a new board those of a node, as `replace: auto` has it. Raises LayercakeError."""
+        self._head.guard.refuse_frozen([record], "change")
+        await self.change(record.name, {"mac": list(macs)}, (), Consent(by=f"replace: auto ({why})"))
+
     async def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
         """Takes over what was read; the networks that are others than before, and the rolls that this begins. The head does other
         things meanwhile: entries, freezes and rolls change by drafts alone, and there is one at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,11 @@ from layercake.head.views.machines import machine_view
 from layercake.inventory import fields, ranges
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.fields import Mistake
+
+SCAN = "power.scan"
+"""The call by which addresses are asked whether a BMC is there."""
+SCANNED, WIDEST = 256, 20
+"""Addresses that are asked at a time, and the length of the shortest prefix of a network that is scanned."""
 
 
 class MachineRequests:
@@ -62,6 +68,24 @@ class MachineRequests:
                                                for n, m, a in zip(free, machines, ips, strict=True)],
                 "disputed": sorted(one.mac for one in machines if one.key in disputed)}
 
+    async def scan(self, network: str, start: int) -> dict[str, Any]:
+        """The BMCs that answer in an IPv4 network, a page of addresses at a time; `more` is where the next one begins, 0 for none.
+        Raises InputError, Refused while another scan is under way, and Unreachable."""
+        addresses = _addresses(network)
+        page = [str(one) for one in addresses[start:start + SCANNED]]
+        if not page:
+            raise InputError(f"cannot scan {network} from its address {start}: it has {len(addresses)}")
+        found = await self._head.ask(SCAN, {"addresses": page})
+        machines = self._machines.by_bmc()
+        rows = []
+        for one in found:
+            machine = machines.get(one["address"]) or (machines.get(one["uuid"]) if one["uuid"] else None)
+            name = self._machines.name_of(machine) if machine is not None else ""
+            node = one["node"] or (name if machine is not None and machine.key.startswith("node/") else "")
+            rows.append({**one, "node": node, "machine": "" if name == node else name})
+        end = start + len(page)
+        return {"found": rows, "scanned": len(page), "more": end if end < len(addresses) else 0}
+
     async def accept(self, text: str, by: str) -> list[str]:
         """The hardware of nodes is right as it is now; returns those of which something was reported."""
         done = await self._machines.accept(self._nodes.select(text))
@@ -79,7 +103,6 @@ class MachineRequests:
         self._store.event(None, events.FORGOTTEN, f"{machine.mac}, by {said_by(by)}", data={"mac": machine.mac})
         return machine.mac
 
-
     def disks(self, name: str) -> dict[str, Any]:
         """A node's own disks. Raises NotFound."""
         record = self._store.named(name)
@@ -92,6 +115,19 @@ class MachineRequests:
         """Gives a disk of a node free, as it was seen: the node makes it anew, whatever it holds. Raises LayercakeError."""
         record = self._store.named(name)
         return {"node": name, "disk": msgspec.to_builtins(await self._disks.wipe(record, disk, mark, said_by(by)))}
+
+
+def _addresses(network: str) -> list[ipaddress.IPv4Address]:
+    """The addresses of machines in a network, of those that are not too large. Raises InputError."""
+    try:
+        found = ipaddress.IPv4Network(network)
+    except ValueError as error:
+        raise InputError(f"cannot scan {network[:64]!r}: {error}", hint="an IPv4 network, such as 10.2.0.0/24") from None
+    if found.prefixlen < WIDEST:
+        raise InputError(f"cannot scan {found}: it has more than {2 ** (32 - WIDEST)} addresses", hint="scan it piece by piece")
+    if found.is_multicast or found.is_reserved:
+        raise InputError(f"cannot scan {found}: no machine has such addresses")
+    return list(found.hosts())
 
 
 def _place(machine: Machine) -> str:

@@ -18,7 +18,7 @@ MOST_SETS = 4
 """So many boot sets' values are kept of a node: a rolled one can go back."""
 NAMES = {0: "the firmware", 1: "the firmware's settings", 2: "drivers of cards", 3: "settings of cards",
          4: "what the firmware started", 5: "partitions",
-         6: "the maker's own", 7: "Secure Boot", 8: "GRUB's commands", 9: "what GRUB has read", 14: "shim's keys"}
+         6: "the maker's own", 7: "Secure Boot", 8: "GRUB's commands", 9: "what was read for the boot", 14: "shim's keys"}
 
 
 class Verdict(NamedTuple):

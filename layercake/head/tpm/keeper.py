@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from layercake.base.clock import Clock
 from layercake.head.machines.report import plain
+from layercake.head.state.database import Database
 from layercake.head.state.store import Record, Store
 from layercake.head.tpm import certificate, credential, events, judging, log, quote
 from layercake.head.tpm.module import NOTHING, TpmPart, TpmSettings
@@ -67,9 +68,9 @@ class Tpms:
     """`clock` never steps, `wall` is what people's clocks say. `ordered` gives the boot set that a node is to boot, `adopted` the
     endorsement key (its SHA-256) that its machine had when a person took it in, "" for none."""
 
-    def __init__(self, store: Store, rows: Rows, settings: TpmSettings, clock: Clock, ordered: Callable[[Record], str],
+    def __init__(self, store: Store, database: Database, settings: TpmSettings, clock: Clock, ordered: Callable[[Record], str],
                  adopted: Callable[[Record], str] = lambda record: "") -> None:
-        self._store, self._rows, self._settings, self._clock = store, rows, settings, clock
+        self._store, self._rows, self._settings, self._clock = store, Rows(database, store), settings, clock
         self._ordered, self._adopted = ordered, adopted
         self._known: dict[str, Known] = {}
         self._gone: list[str] = []

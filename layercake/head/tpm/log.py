@@ -12,8 +12,8 @@ from layercake.head.machines.report import plain
 from minos.tpm.log import MOST_EVENTS, MOST_TEXT
 
 MOST_SHOWN = 5
-_OF_ONE_BOOT, _GRUBS = ("LOADED_IMAGE::LoadOptions", "grub.cfg"), ("grub_cmd", "kernel_cmdline")
-"""How events end and begin that hold a boot's own token (drivers/firmware/efi/libstub of Linux, grub-core/kern/tpm.c of GRUB)."""
+_COMMAND_LINE, _OF_NODE = "LOADED_IMAGE::LoadOptions", "/node/"
+"""What is said of the kernel's command line (Linux, drivers/firmware/efi/libstub), and where a node's GRUB configuration is."""
 _SHA256 = 32
 _STARTS = tuple(bytes(_SHA256 - 1) + bytes((locality,)) for locality in (0, 3, 4))
 """What a register begins with: all zeros; register 0 also with who has started the TPM (Firmware Profile, section 10.4.5.3)."""
@@ -62,7 +62,7 @@ def replayed(steps: Iterable[Step], register: int, start: bytes = bytes(_SHA256)
 
 def of_one_boot(step: Step) -> bool:
     """Whether it is another one in each boot: what holds the token, GRUB's configuration and the kernel's command line."""
-    return step.text.endswith(_OF_ONE_BOOT) or any(word in step.text for word in _GRUBS)
+    return step.text.endswith(_COMMAND_LINE) or (_OF_NODE in step.text and step.text.endswith(".cfg"))
 
 
 def lasting(steps: Sequence[Step], register: int, value: str) -> str:

@@ -17,7 +17,7 @@ from layercake.kraken.events import Severity
 from layercake.kraken.views.explain import explain
 
 _TROUBLE = (Severity.WARNING, Severity.ERROR)
-_KINDS = {"port": "switch port", "serial": "serial number"}
+_KINDS = {"port": "switch port", "serial": "serial number", "option 82": "place by option 82"}
 _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
@@ -68,6 +68,8 @@ def hardware_of(record: Record, machines: Machines | None) -> list[str]:
     known = {one.key for one in machines.rivals(own)} if own is not None else set()
     found += [f"{one.mac} at {one.address}, which no inventory knows, has {_of_inventory(record, one)} of this node "
               f"(hint: layercake node set {record.name} mac={one.mac})" for one in claims[:5] if one.key not in known]
+    reported = {mac for one in claims for mac in one.macs}
+    found += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
     if len(claims) > 1:
         found.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
     return found

@@ -5,6 +5,7 @@ RUN/disks.json      what was made in this boot, for an agent that starts again
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,9 @@ class Built(Protocol):
     def up(self, spare: Sequence[Disk] = ()) -> None:
         """Brings up what was made. Raises LayercakeError."""
 
+    def down(self) -> None:
+        """Takes it down. Raises LayercakeError."""
+
 
 Stacks = Callable[[Layout, Sequence[Disk], int], Built]
 
@@ -64,12 +68,12 @@ class DiskKeeper:
         self._words: Mapping[str, tuple[str, str]] = {}
         self._said: dict[str, Any] = {}
         self._told: str = ""
-        self.value = ""
-        """The value of `disk` as it was found last, "" as long as nobody has looked."""
         found = read_json(self._file)
         known = found if isinstance(found, dict) and found.get("boot") == config.boot_id else {}
         self._made: dict[str, str] = dict(known.get("made", {}))
         self._done: list[str] = list(known.get("done", ()))
+        self.value = str(known.get("value", ""))
+        """The value of `disk` as it was found last, "" as long as nobody has looked."""
 
     # ---- from the loop ---------------------------------------------------------------------------------------------------
 
@@ -122,13 +126,35 @@ class DiskKeeper:
             return value
 
     def wait(self, interrupted: Callable[[], bool]) -> str:
-        """Returns when the inventory, a person's word or the disks themselves are others than before; then it is looked again."""
+        """Returns BLANK when nothing is in the way any more: inventory, a person's word or the disks are others; else when
+        it is called off."""
         before = self._plain()
         while not interrupted():
-            if self._news.wait(1.0) or self._plain() != before:
-                self.value = BLANK  # it is to be looked at again; what it was before is not told any more
-                return BLANK
+            if not self._news.wait(1.0) and self._plain() == before:
+                continue
+            with self._turn:
+                self._news.clear()
+                before, found = self._plain(), self._judge()
+                if whole(found) not in (ERROR, FOREIGN):
+                    self.value = BLANK
+                    return BLANK
+                self._settle(found)
         return self.value or FOREIGN
+
+    def close(self) -> str:
+        """Takes down what is up, so that all that was written is on the disks: the machine may be switched off then."""
+        with self._turn:
+            for at, one in enumerate(self._judge()):
+                if one.state == READY:
+                    try:
+                        self._stack(one.layout, one.disks, at).down()
+                    except LayercakeError as error:
+                        os.sync()
+                        self._event(DISK_FAILED, f"cannot close layout {one.layout.name}, its data are written: {error}",
+                                    layout=one.layout.name)
+            self.value = BLANK
+            self._save()
+            return BLANK
 
     def _plain(self) -> list[tuple[str, tuple[str, ...]]]:
         return [(disk.name, tuple(part.label for part in disk.partitions)) for disk in self._disks()]
@@ -180,7 +206,7 @@ class DiskKeeper:
         return Verdict(one.layout, READY, disks=tuple(now.get(disk.name, disk) for disk in one.disks))
 
     def _save(self) -> None:
-        write_json(self._file, {"boot": self._config.boot_id, "made": self._made, "done": self._done})
+        write_json(self._file, {"boot": self._config.boot_id, "made": self._made, "done": self._done, "value": self.value})
 
     def _settle(self, found: list[Verdict]) -> str:
         """Brings up what is READY, and tells how all are. The value of `disk`."""
@@ -188,6 +214,7 @@ class DiskKeeper:
             if one.state == READY:
                 found[at] = self._up(one, at)
         self.value = whole(found)
+        self._save()
         self._report(found)
         return self.value
 

@@ -169,6 +169,11 @@ class Stack:
         for disk in spare:
             self._join(disk)
 
+    def down(self) -> None:
+        """Takes down all that is made of its disks."""
+        for disk in self._disks:
+            clear(disk.name, self._means)
+
     def _join(self, disk: Disk) -> None:
         """A blank disk becomes a member of a RAID that lacks one."""
         mark = self._layout.mark(self._means.node)

@@ -1,0 +1,161 @@
+"""A board that was replaced: recognised by option 82 at DHCP or by its report, told, and by `replace: auto` taken for the node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from layercake.head.machines.module import Whereabouts, offers
+from layercake.head.machines.replacing import CLAIMS_S, QUIET_S
+from layercake.inventory.problems import InventoryErrors
+from layercake.kraken.errors import Refused
+from layercake.moduleapi.strangers import HEARD, option82
+from tests.machines.test_discovery import Stranger, report
+from tests.machines.test_hardware import explained, survey
+from tests.support.world import World
+
+NEW, OTHER, OLD = "02:00:00:00:00:01", "02:00:00:00:00:02", "52:54:00:00:00:10"
+INVENTORY = """
+nodes:
+  n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10, place: {circuit: eth7, remote: SW1}, replace: auto}
+  n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, place: {relay: 10.2.0.1, circuit: "00:04:00:07"}}
+  n2: {mac: ["52:54:00:00:00:12", "52:54:00:00:00:13"], ip: 10.1.0.12, place: {switch: SW1, port: 7}, replace: auto}
+  n3: {mac: "52:54:00:00:00:14", ip: 10.1.0.13, serial: SN-3, replace: auto}
+"""
+
+
+@pytest.fixture
+async def site(world: World) -> World:
+    """A head with nodes in places; the boot service has heard of nobody for an hour."""
+    await world.ops.inventory.apply(INVENTORY, "x.yaml", None, True)
+    hears(world, {})
+    return world
+
+
+def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None:
+    """What the boot service says of where cards were heard."""
+    keeper = world.head.machines
+
+    async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+        if method != HEARD:
+            return True
+        silent = ("", "", "", 3600.0)
+        return {mac: dict(zip(("relay", "circuit", "remote", "seconds_ago"), said.get(mac, silent), strict=True))
+                for mac in params["macs"] if mac in said or keeper.node_by(mac) is not None}
+
+    world.head.host.call = ask  # type: ignore[method-assign]
+
+
+async def claims(world: World, name: str, mac: str, own_s: float = 3600.0) -> None:
+    data = {"mac": mac, "relay": "10.2.0.1", "circuit": "eth7", "remote": "sw1", "own_s": own_s}
+    record = world.node(name)
+    world.head.ear.event("pxe", record.node.id, "dhcp.place-claimed", "info", "x", data)
+    await world.head.machines.replacing.settled()
+
+
+def macs(world: World, name: str) -> tuple[str, ...]:
+    return world.node(name).node.macs
+
+
+async def test_a_new_board_at_a_place_is_told(site: World) -> None:
+    await claims(site, "n1", NEW)
+    assert "machine.claims" in site.kinds("n1") and macs(site, "n1") == ("52:54:00:00:00:11",)
+    text = explained(site, "n1")
+    assert f"{NEW}, which no inventory knows, asks for something to boot from circuit eth7 remote sw1 relay 10.2.0.1" in text
+    assert f"(hint: layercake node set n1 mac={NEW})" in text
+    site.clock.now += CLAIMS_S + 1
+    assert NEW not in explained(site, "n1")
+
+
+async def test_a_new_board_is_taken_for_the_node(site: World) -> None:
+    await claims(site, "n0", NEW)
+    assert macs(site, "n0") == (NEW,) and "machine.replaced" in site.kinds("n0") and NEW not in explained(site, "n0")
+    await claims(site, "n0", OTHER)
+    assert macs(site, "n0") == (NEW,), "one was replaced a moment ago"
+    assert "machine.disputed" in site.kinds("n0")
+    assert "it is not taken for the node: its own card was heard a short while ago" in explained(site, "n0")
+
+
+async def test_two_that_claim_a_place_are_both_refused(site: World) -> None:
+    await claims(site, "n0", NEW, own_s=QUIET_S - 1)
+    assert macs(site, "n0") == (OLD,) and "machine.disputed" in site.kinds("n0")
+    await claims(site, "n0", OTHER)
+    await claims(site, "n0", NEW)
+    assert macs(site, "n0") == (OLD,)
+    assert f"{OTHER} claim the same" in explained(site, "n0") and f"{NEW} claim the same" in explained(site, "n0")
+    site.clock.now += CLAIMS_S + 1
+    await claims(site, "n0", NEW)
+    assert macs(site, "n0") == (NEW,), "the other one has gone"
+
+
+async def test_a_node_that_lives_or_is_frozen_is_not_replaced(site: World) -> None:
+    site.head.machines.replacing.keeps = lambda record: "its agent answers"
+    await claims(site, "n0", NEW)
+    assert macs(site, "n0") == (OLD,) and "its agent answers" in explained(site, "n0")
+    site.head.machines.replacing.keeps = lambda record: ""
+    await site.ops.care.freeze("n0", "a look", "me")
+    await claims(site, "n0", NEW)
+    assert macs(site, "n0") == (OLD,) and "frozen by" in explained(site, "n0")
+
+
+async def test_a_crowd_that_claims_one_place_costs_nothing(site: World) -> None:
+    for n in range(500):
+        await claims(site, "n0", f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", own_s=0.0)
+    assert len(site.head.machines.replacing.lines(site.node("n0"))) == 8
+
+
+async def test_a_stranger_that_reports_a_place_or_a_serial_number_is_taken(site: World) -> None:
+    one = Stranger(site, "02:00:00:00:00:05")
+    cards = [{"name": f"eth{n}", "mac": mac} for n, mac in enumerate(("02:00:00:00:00:05", "02:00:00:00:00:06"))]
+    assert (await one.says(report("SN-77", "7", cards=cards)))["then"] == "reboot"
+    assert macs(site, "n2") == ("02:00:00:00:00:05", "02:00:00:00:00:06")
+    other = Stranger(site, "02:00:00:00:00:07", "10.1.0.207")
+    assert (await other.says(report("SN-3", "9", cards=[])))["then"] == "reboot" and macs(site, "n3") == (other.mac,)
+
+
+async def test_a_stranger_whose_words_are_of_two_nodes_is_neither(site: World) -> None:
+    one = Stranger(site)
+    assert (await one.says(report("SN-3", "7")))["then"] == "wait"
+    assert macs(site, "n3") == ("52:54:00:00:00:14",) and "n3 claim the same" in str(site.head.store.events)
+    hears(site, {"52:54:00:00:00:12": ("", "", "", 5.0)})
+    other = Stranger(site, "02:00:00:00:00:09", "10.1.0.209")
+    await site.ops.machines.forget(NEW, "me")
+    assert (await other.says(report("SN-8", "7", cards=[])))["then"] == "wait", "n2's own card was heard"
+    hears(site, {})
+    site.clock.now += QUIET_S
+    assert (await other.says())["then"] == "reboot", "it is looked at each time that it speaks"
+
+
+async def test_what_option_82_said_is_kept_shown_and_adopted(site: World) -> None:
+    hears(site, {NEW: ("10.2.0.1", "00:04:00:07", "", 1.0), "52:54:00:00:00:11": ("10.2.0.1", "eth9", "sw9", 3.0)})
+    await Stranger(site).says(report(neighbours={}))
+    shown = (await site.ops.machines.one(NEW))["machine"]
+    assert (shown["relay"], shown["circuit"], shown["remote"]) == ("10.2.0.1", "00:04:00:07", "")
+    assert f"{NEW} at 10.1.0.200, which no inventory knows, has option 82 circuit 00:04:00:07" in explained(site, "n1")
+    made = site.ops.machines.adopt([], "c1", "mac", "10.1.0.40", [], bmc=False)
+    assert 'place: {relay: "10.2.0.1", circuit: "00:04:00:07"}' in made["entries"][0]
+    await survey(site, "n1", report("SN-5", "x", neighbours={}))
+    assert "machine.moved" in site.kinds("n1") and "moved: it has option 82 circuit eth9" in explained(site, "n1")
+    hears(site, {})
+    await survey(site, "n1", report("SN-5", "x", neighbours={}))
+    assert "moved: it has option 82 circuit eth9" in explained(site, "n1"), "what was known is not forgotten"
+
+
+@pytest.mark.parametrize("place", ["{circuit: a}", "{remote: a, relay: 10.0.0.1}", "{circuit: a, remote: b, port: 7}",
+                                   "{circuit: a, relay: x}", '{circuit: "a\\n", remote: b}', "{circuit: a, remot: b}", "{}"])
+async def test_mistakes_in_a_place(world: World, place: str) -> None:
+    with pytest.raises(InventoryErrors):
+        await world.ops.inventory.plan(f'nodes:\n  n0: {{mac: "{OLD}", ip: 10.1.0.10, place: {place}}}\n', "x.yaml")
+
+
+async def test_places_are_unique_and_told_to_the_boot_service(site: World) -> None:
+    with pytest.raises(InventoryErrors, match="place"):
+        await site.ops.inventory.plan(INVENTORY.replace("serial: SN-3", "place: {remote: sw1, circuit: ETH7}"), "x.yaml")
+    facts: Any = None
+    told = [offers(facts, cast(Whereabouts, site.node(name).node.parts["machines"]), None, facts) for name in ("n0", "n1", "n2")]
+    assert told == [{"option82": option82("", "eth7", "sw1")}, {"option82": "circuit 00:04:00:07 relay 10.2.0.1"}, {}]
+    await site.ops.care.freeze("n0", "a look", "me")
+    with pytest.raises(Refused):
+        await site.ops.inventory.take_board(site.node("n0"), [NEW], "x")
