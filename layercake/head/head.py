@@ -141,7 +141,7 @@ class Head:
                           Sources(data_dir / "files"), self._serves, self._told_anew)
         self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
         self.tpms = Tpms(self.store, self.database, section(settings, "tpm"), self.clock,
-                         lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch))
+                         lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.machines.endorsement)
         address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
                              self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms)

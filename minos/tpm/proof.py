@@ -44,11 +44,30 @@ def prove(ask: Ask, transport: Callable[[], Transport] = Device, events: Callabl
         opened.close()
 
 
+def fingerprint(transport: Callable[[], Transport] = Device) -> str:
+    """SHA-256 of this machine's endorsement key, in hex; "" without a TPM that can be used."""
+    try:
+        opened = transport()
+    except OperationFailed:
+        return ""
+    try:
+        return hashlib.sha256(_endorsement(Tpm(opened))[1]).hexdigest()
+    except OperationFailed:
+        return ""
+    finally:
+        opened.close()
+
+
+def _endorsement(tpm: Tpm) -> tuple[int, bytes]:
+    """The endorsement key: the one that is kept in the TPM, or made anew."""
+    kept = tpm.kept(EK_KEPT)
+    return (EK_KEPT, kept) if kept.startswith(EK_FIXED) else tpm.key(EK_TEMPLATE)
+
+
 def _quoted(tpm: Tpm, ask: Ask, events: Callable[[], bytes]) -> dict[str, Any]:
     """The last thing that is said: the quote, or why there is none."""
     try:
-        kept = tpm.kept(EK_KEPT)
-        endorsement, public = (EK_KEPT, kept) if kept.startswith(EK_FIXED) else tpm.key(EK_TEMPLATE)
+        endorsement, public = _endorsement(tpm)
         attestation, its_public = tpm.key(AK_TEMPLATE)
         keys = {"ek": _text(public), "certificate": _text(tpm.stored(EK_CERTIFICATE)), "ak": _text(its_public),
                 "maker": tpm.makers_word()}

@@ -16,9 +16,10 @@ from aiohttp.test_utils import TestClient
 from layercake.head.tpm import certificate, credential
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.kraken.wire import bearer
+from layercake.moduleapi.strangers import Tickets
 from minos.tpm.commands import Tpm
 from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_TEMPLATE
-from minos.tpm.proof import prove
+from minos.tpm.proof import fingerprint, prove
 from tests.support.swtpm import SoftTpm
 from tests.support.world import World
 from tests.tpm.logs import log_of
@@ -37,10 +38,11 @@ async def wanted(world: World, keys: str) -> None:
 
 
 async def joins(world: World, client: TestClient[Any, Any], tpm: SoftTpm | None, *, boot_id: str = BOOT, log: bytes = b"",
+                mac: str = "52:54:00:00:00:10",
                 change: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> tuple[int, dict[str, Any]]:
     """A boot of n0, from the token to the answer: what the agent's link does."""
     token = world.head.joining.open(world.node("n0"), 60)
-    claim = {"node": world.node("n0").node.id, "token": token, "boot_id": boot_id, "mac": "52:54:00:00:00:10", "version": "1",
+    claim = {"node": world.node("n0").node.id, "token": token, "boot_id": boot_id, "mac": mac, "version": "1",
              "tpm": True}
     loop = asyncio.get_running_loop()
 
@@ -219,3 +221,22 @@ async def test_secrets_go_to_quoted_boots_only(world: World, client: TestClient[
     assert await files((await joins(world, client, tpm))[1]) == 200
     assert await files((await joins(world, client, other))[1]) == 403
     assert told(world, "tpm.withheld") and any("no secrets" in line for line in world.head.tpms.troubles(world.node("n0")))
+
+
+async def test_an_adopted_machine_joins_by_the_tpm_that_it_has_reported(
+        world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm) -> None:
+    mac, body = "52:54:00:00:00:77", {"mac": "52:54:00:00:00:77", "boot_id": "b"}
+    tickets = Tickets(world.directory, world.head.store.wall)
+
+    async def reports(ek: str) -> None:
+        ticket = tickets.issue(mac, "10.1.0.77", 600)
+        await world.head.machines.stranger({**body, "ticket": ticket, "report": {"tpm": "2.0", "tpm_ek": ek}}, "10.1.0.77")
+
+    own = fingerprint(tpm.wire)
+    await reports(own)
+    text = INVENTORY.format(keys="tpm: required").replace("52:54:00:00:00:10", mac)
+    await world.ops.inventory.apply(text, "test.yaml", None, False)
+    await reports(fingerprint(other.wire))
+    assert world.head.machines.endorsement(world.node("n0")) == own, "what is said after it was taken in does not count"
+    assert (await joins(world, client, other, mac=mac))[0] == 403
+    assert (await joins(world, client, tpm, mac=mac))[0] == 200
