@@ -77,7 +77,7 @@ class Tpm:
                 some = {number: answer.sized() for number, _ in zip(given, range(count), strict=False)}
             except ValueError as error:
                 raise _odd(error) from None
-            if not some:
+            if not some.keys() & set(missing):
                 raise OperationFailed(f"cannot use the TPM: it gives no SHA-256 of register {missing[0]}",
                                       hint="switch the bank of SHA-256 on in the firmware")
             found |= some
