@@ -145,6 +145,8 @@ async def test_a_stolen_token_is_worth_nothing(world: World, client: TestClient[
         answer = await client.post("/node/v1/join", json={**claim, "tpm": True, "pass": word})
         assert "session" not in await answer.json()
     assert "of a version that knows of no TPM" in trouble(world)
+    with pytest.raises(Refused, match="not shown for this join"):
+        world.head.tpms.spend(world.node("n0"), BOOT)
     assert (await joins(world, client, tpm))[0] == 200, "the node itself joins, whatever others have tried"
 
 

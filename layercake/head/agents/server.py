@@ -146,7 +146,7 @@ class NodeApi:
             return first
         async with self._desire.draft(revises=False) as draft:
             session = dataclasses.replace(self._joining.claim(record, said), mutual=body.get("mutual") is True,
-                                          quoted=self._tpms.spend(record))
+                                          quoted=self._tpms.spend(record, said.boot_id))
             draft.after(partial(self._joining.spend, record))
             draft.after(partial(self._sync.forget, record))
             draft.change(record, partial(_begin_session, session, boot, agent))

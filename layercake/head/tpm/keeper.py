@@ -214,10 +214,15 @@ class Tpms:
         return (found is not None and isinstance(word, str) and hmac.compare_digest(found.word.encode(), word.encode())
                 and found.boot_id == boot_id and found.until >= self._clock())
 
-    def spend(self, record: Record) -> bool:
-        """The pass of a node is used. Says whether what this boot is was quoted, and is as recorded."""
+    def spend(self, record: Record, boot_id: str) -> bool:
+        """The pass of a boot is used. Says whether what was booted was quoted, and is as recorded. Raises Refused where there has
+        to be a pass, and is none for this boot."""
         found = self._passes.pop(record.node.id, None)
-        return found is not None and found.quoted
+        if not self.asks(record):
+            return False
+        if found is None or found.boot_id != boot_id or found.until < self._clock():
+            raise Refused(f"cannot join {record.name}: its TPM was not shown for this join", hint="the node asks to join again")
+        return found.quoted
 
     # -- what people ask for
 
