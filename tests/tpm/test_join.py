@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient
 
@@ -21,7 +22,7 @@ from minos.tpm.commands import Tpm
 from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_TEMPLATE
 from minos.tpm.proof import fingerprint, prove
 from tests.support.swtpm import SoftTpm
-from tests.support.world import World
+from tests.support.world import World, node_client
 from tests.tpm.logs import log_of
 
 BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
@@ -242,3 +243,17 @@ async def test_an_adopted_machine_joins_by_the_tpm_that_it_has_reported(
     assert world.head.machines.endorsement(world.node("n0")) == own, "what is said after it was taken in does not count"
     assert (await joins(world, client, other, mac=mac))[0] == 403
     assert (await joins(world, client, tpm, mac=mac))[0] == 200
+
+
+async def test_tpms_of_makers_that_nobody_knows_are_not_recorded(
+        world: World, tpm: SoftTpm, other: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]) -> None:
+    world.settings = msgspec.structs.replace(
+        world.settings, sections={**world.settings.sections, "tpm": {"authorities": str(made[2])}})
+    await world.restart()
+    await wanted(world, "tpm: recorded")
+    async with node_client(world) as client:
+        assert (await joins(world, client, other))[0] == 200
+        assert "its TPM is not one that can be recorded: it has no certificate" in trouble(world)
+        assert world.head.tpms.of(world.node("n0")).ek == ""
+        assert (await joins(world, client, tpm))[0] == 200
+        assert world.head.tpms.of(world.node("n0")).ek == fingerprint(tpm.wire)
