@@ -140,7 +140,7 @@ class NodeRoutes:
         head, record = self._head, self._head.store.named(request.match_info["name"])
         told = await head.database.history.of(head.store, record.name)
         explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience, head.machines,
-                                   head.files.troubles(record), head.disks.troubles(record))
+                                   head.files.troubles(record), head.disks.troubles(record), head.tpms.troubles(record))
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

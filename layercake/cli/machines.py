@@ -87,7 +87,7 @@ def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]
         found += [(kind, f"{d.get('slot')}: {d.get('vendor')}:{d.get('device')}") for d in report.get(key, [])]
     bmc = report.get("bmc")
     at = f"{bmc.get('address') or 'no address'} ({bmc.get('mac', '-')}), firmware {bmc.get('firmware', '-')}" if bmc else "none"
-    found += [("bmc", at), ("tpm", report.get("tpm") or "none")]
+    found += [("bmc", at), ("tpm", " ".join((report.get("tpm") or "none", report.get("tpm_ek", "")[:16])).strip())]
     found += [("not seen", f"{part}: {why}") for part, why in report.get("failed", {}).items()]
     found += [("differs", line) for line in one["drift"]]
     return found + [("claimed by", name) for name in one["rivals"]]

@@ -64,6 +64,7 @@ from layercake.head.state.engine import Engine
 from layercake.head.state.networks import DOCUMENTS as NETWORKS
 from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
+from layercake.head.tpm.keeper import Tpms
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
 from layercake.kraken.errors import LayercakeError
@@ -96,7 +97,7 @@ class Head:
         self.started = time.monotonic()
         self.table, launches = load_modules(data_dir, settings)
         self.store = Store(self.clock, wall=clock or time.time)
-        self.images = open_store(data_dir / "images", image_settings(settings))
+        self.images = open_store(data_dir / "images", section(settings, "images"))
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
@@ -136,12 +137,14 @@ class Head:
             "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record))
         self.ear.claimed = self.machines.replacing.asked
         self._heads = settings.heads
-        self.files = Room(self.store, self.desire, self.networks, self.vault, file_settings(settings),
+        self.files = Room(self.store, self.desire, self.networks, self.vault, section(settings, "files"),
                           Sources(data_dir / "files"), self._serves, self._told_anew)
         self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
-        address = addresses(self._serves, image_settings(settings).http_port, ImageTickets(self.images.directory))
+        self.tpms = Tpms(self.store, self.database, section(settings, "tpm"), self.clock,
+                         lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.machines.endorsement)
+        address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks)
+                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -163,7 +166,7 @@ class Head:
         self.services.start()
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self._boot_sets(),
                                                                   self.rolls.run())]
-        if image_settings(self.settings).store != "file":
+        if section(self.settings, "images").store != "file":
             self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
@@ -253,6 +256,7 @@ class Head:
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
         self.machines.load()
+        self.tpms.load()
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 
@@ -309,6 +313,7 @@ class Head:
         self.store.remove(record)
         self.teller.removed(record)
         self.machines.removed(record)
+        self.tpms.removed(record)
 
     def _drifted(self, record: Record, lines: tuple[str, ...]) -> None:
         """A node's hardware was looked at: whether it is as it was accepted."""
@@ -390,11 +395,6 @@ def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, L
     return table, {m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()}
 
 
-def file_settings(settings: Settings) -> Any:
-    """The settings of the nodes' files."""
-    return settings.of(next(m for m in modules.built_in() if m.section == "files"))
-
-
-def image_settings(settings: Settings) -> Any:
-    """The settings of the image store."""
-    return settings.of(next(m for m in modules.built_in() if m.section == "images"))
+def section(settings: Settings, name: str) -> Any:
+    """The settings of a module of the appliance."""
+    return settings.of(next(m for m in modules.built_in() if m.section == name))

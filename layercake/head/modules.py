@@ -23,6 +23,7 @@ BUILT_IN = (
     "layercake.head.rolls.module",
     "layercake.head.files.module",
     "layercake.head.machines.module",
+    "layercake.head.tpm.module",
 )
 
 

@@ -21,6 +21,7 @@ from minos.agent.http.client import Connection, parse_url, tls_context
 from minos.agent.state import Config
 from minos.survey.neighbours import Listener, heard, load, names
 from minos.survey.report import survey
+from minos.tpm.proof import fingerprint
 
 PATH = "/node/v1/machine"
 LEAST_S, MOST_S, AGAIN_S = 2.0, 300.0, 5.0
@@ -85,7 +86,7 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
             raise ValueError(f"the head answers {status}: {str(answer.get('error', '') if isinstance(answer, dict) else '')[:200]}")
         return answer
 
-    one, listener, clock = Visit(config, exchange, survey, say), Listener(), time.monotonic
+    one, listener, clock = Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say), Listener(), time.monotonic
     until = clock() + DRIVERS_MOST_S
     while not drivers_are_there(config.run) and clock() < until:
         time.sleep(DRIVERS_S)

@@ -29,7 +29,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},
     "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},
     "DiffRequest": {},
-    "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"}, "AcceptRequest": {},
+    "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"}, "AcceptRequest": {}, "AcceptTpmRequest": {},
     "ScanRequest": {"network": "127.0.0.0/30"}, "WipeRequest": {"disk": "S1", "mark": "m1"},
 }
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
 STOREYS = ("layercake/head/operations", "layercake/head/views", "layercake/api", "layercake/cli")
 NOUNS = {"inventory", "nodes", "power", "images", "boots", "rolls", "events", "graph", "head", "calls", "guard", "tokens", "audit",
-         "files", "machines"}
+         "files", "machines", "tpm"}
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
     "layercake/head/operations": set(), "layercake/head/views": {"explain"},
     "layercake/api": {"auth", "gate", "openapi", "route", "server", "table"},
@@ -75,7 +75,7 @@ def test_each_storey_has_the_same_nouns(storey: str) -> None:
 def test_no_room_is_crowded() -> None:
     sizes = {str(d.relative_to(ROOT)): len([p for p in d.glob("*.py") if not p.name.startswith(("__init__", "module_pb2"))])
              for place in PRODUCT for d in [ROOT / place, *(ROOT / place).rglob("*")] if d.is_dir()}
-    limit = {s: len(NOUNS | OTHERS[s]) for s in ("layercake/api", "layercake/cli")} | {"pxe": 22, "powerman": 22}
+    limit = {s: len(NOUNS | OTHERS[s]) for s in STOREYS} | {"pxe": 22, "powerman": 22}
     crowded = {place: n for place, n in sizes.items() if n > limit.get(place, 12)}
     assert not crowded
 

@@ -13,6 +13,7 @@ from layercake.base.secrets import SecretRef
 from layercake.head.inventory import Wishes
 from layercake.head.machines.module import Whereabouts
 from layercake.head.modules import standard
+from layercake.head.tpm.module import TpmPart
 from layercake.inventory.fields import _IMAGE
 from layercake.inventory.load import load as load_with
 from layercake.inventory.problems import InventoryErrors
@@ -40,13 +41,14 @@ def test_layers_go_from_defaults_over_groups_to_the_node() -> None:
     assert list(inventory.nodes) == ["n0", "n1"]
     assert inventory.nodes["n0"] == Node(
         id=node_id("n0"), name="n0", macs=("52:54:00:00:00:0a",), ip="10.99.0.50", groups=("ipmi",),
-        parts={"head": Wishes(), "machines": Whereabouts(), "pxe": Boot(kernel_args="mitigations=off"), "powerman": Bmc(
+        parts={"head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart(), "pxe": Boot(kernel_args="mitigations=off"),
+               "powerman": Bmc(
             driver="ipmi", address="10.98.1.10", port=623, username="admin", password=SecretRef(file="/etc/bmc"))},
     )
     assert inventory.nodes["n1"] == Node(
         id=node_id("n1"), name="n1", macs=("52:54:00:00:00:0b", "52:54:00:00:00:0c"), ip="10.99.0.51", firmware="uefi",
         state="off", images=("debian",), groups=("redfish", "quiet"),
-        parts={"head": Wishes(), "machines": Whereabouts(), "pxe": Boot(kernel_args="quiet"), "powerman": Bmc(
+        parts={"head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart(), "pxe": Boot(kernel_args="quiet"), "powerman": Bmc(
             driver="redfish", address="https://10.98.1.11:8000", port=8000, username="admin",
             password=SecretRef(env="BMC_PASSWORD"), system="/redfish/v1/Systems/1", verify_tls=False)},
     )
@@ -125,7 +127,7 @@ def test_records_go_to_json_and_back_without_secrets() -> None:
 
 def test_a_record_of_an_older_version_gets_defaults_and_an_incomplete_one_is_refused() -> None:
     node = standard().node({"id": "x", "name": "n0", "macs": [], "ip": "10.0.0.1", "from_the_future": 1})
-    assert (node.state, node.parts) == ("up", {"pxe": Boot(), "head": Wishes(), "machines": Whereabouts()})
+    assert (node.state, node.parts) == ("up", {"pxe": Boot(), "head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart()})
     with pytest.raises(InputError, match="macs is missing"):
         standard().node({"id": "x", "name": "n0"})
     with pytest.raises(InputError, match="field `driver`"):

@@ -21,6 +21,7 @@ from vrack.rack import Rack
 from vrack.spec import SIDE_ADDRESS, SIDE_BRIDGE, SIX_ADDRESS, BmcKind, Firmware, NicRom, VmSpec
 
 from tests.vm import disks, relay
+from tests.vm.tpms import Tpms
 
 BOOT_S = 300.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
@@ -34,7 +35,9 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
-        uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)  # its own PXE, so TFTP is on the way
+        self.tpms = Tpms(directory / "tpm")
+        uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way
+                      more=self.tpms.machine)
         unknown = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"))
         self.rack = Rack(directory / "rack", [bios, uefi, unknown, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
@@ -62,13 +65,14 @@ class Site:
         data = yaml.safe_load(self.rack.inventory(images=["plain-1"]))
         data["nodes"] = {name: data["nodes"][name] for name in ("n0", "n1")}
         data["nodes"]["n0"]["disks"] = self.disks
-        data["nodes"]["n1"].update(changes)
+        data["nodes"]["n1"].update({"tpm": "recorded", "tpm_registers": [4, 7, 9], **changes})
         return str(yaml.safe_dump(data))
 
     def down(self) -> None:
         """Everything away."""
         self.head.close()
         self.rack.down()
+        self.tpms.close()
 
     def told(self, *names: str) -> None:
         """Returns when the head has all that running nodes have to tell: an answer of theirs comes after their events."""

@@ -254,6 +254,7 @@ class ExplanationShown(msgspec.Struct):
     network: list[str]
     files: list[str]
     disks: list[str]
+    tpm: list[str]
     hardware: list[str]
     trouble: list[EventShown]
     boot: list[EventShown]

@@ -23,6 +23,7 @@ from imageapi.store.store import ImageStore
 from layercake.base.secrets import OF_IMAGES, SecretRef, Vault
 from layercake.base.text import parse_json, whole_number
 from layercake.head import events
+from layercake.head.agents.attest import AttestApi
 from layercake.head.agents.document import Address, desired
 from layercake.head.agents.drivers import DriverApi
 from layercake.head.agents.heard import heard, set_name
@@ -31,7 +32,7 @@ from layercake.head.agents.machines import MachineApi
 from layercake.head.agents.sync import Sync
 from layercake.head.boots import BootSets
 from layercake.head.disks.room import DiskRoom
-from layercake.head.files.room import Room
+from layercake.head.files.room import Room, has_secrets
 from layercake.head.files.room import heard as said_of_files
 from layercake.head.hosting.budget import Budget
 from layercake.head.hosting.table import Table
@@ -40,6 +41,7 @@ from layercake.head.pki import Authority, name_of
 from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
 from layercake.head.state.store import Record, Session, Store, Trust
+from layercake.head.tpm.keeper import Tpms
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable, WireError
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
@@ -50,6 +52,7 @@ from minos.build.sets import MODULES
 log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
 _MAX_CLAIM = 16384
+_CLAIM = ("node", "token", "boot_id", "mac", "version")
 _MAX_EVENTS = 500
 _MAX_DATA, _MAX_TEXT = 16384, 2000
 WEIGHT = 5.0
@@ -67,8 +70,9 @@ class NodeApi:
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
         images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
-        vault: Vault, files: Room, machines: Machines, disks: DiskRoom,
+        vault: Vault, files: Room, machines: Machines, disks: DiskRoom, tpms: Tpms,
     ) -> None:
+        self._tpms, self._attest = tpms, AttestApi(joining, tpms, self._claimed)
         self._files, self._disks = files, disks
         self._vault = vault
         self._boots = boots
@@ -94,6 +98,7 @@ class NodeApi:
         """The routes, each answering errors as JSON."""
         return [
             web.post("/node/v1/join", _guarded(self._join)),
+            web.post("/node/v1/attest", _guarded(self._attest.attest)),
             web.get("/node/v1/desired", _guarded(self._desired)),
             web.get("/node/v1/trust", _guarded(self._trust)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
@@ -135,23 +140,17 @@ class NodeApi:
 
     async def _join(self, request: web.Request) -> web.Response:
         body = await _body(request, _MAX_CLAIM)
-        fields = ("node", "token", "boot_id", "mac", "version")
-        claim = {k: body.get(k) if isinstance(body, dict) else None for k in fields}
-        if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
-            raise Refused("cannot join: the claim is not well-formed")
+        record, said = self._claimed(body, request.remote or "")
         boot, agent = (set_name(body.get(k)) for k in ("boot", "agent"))  # an older agent says nothing of them
+        if (first := await self._attest.before(record, said, body)) is not None:
+            return first
         async with self._desire.draft(revises=False) as draft:
-            record = self._store.find(str(claim["node"]))
-            if record is None:
-                self._store.event(None, events.JOIN_REFUSED, f"a join from {request.remote} was refused: {NoJoin.NO_NODE.value}",
-                                  data={"address": request.remote})
-                raise Refused(f"cannot join: {NoJoin.NO_NODE.value}")
-            said = Claim(str(claim["token"]), str(claim["boot_id"]), str(claim["mac"]), request.remote or "")
-            session = dataclasses.replace(self._joining.claim(record, said), mutual=body.get("mutual") is True)
+            session = dataclasses.replace(self._joining.claim(record, said), mutual=body.get("mutual") is True,
+                                          quoted=self._tpms.spend(record, said.boot_id))
             draft.after(partial(self._joining.spend, record))
             draft.after(partial(self._sync.forget, record))
             draft.change(record, partial(_begin_session, session, boot, agent))
-            facts = {"boot_id": session.boot_id, "mac": claim["mac"], "version": claim["version"]}
+            facts = {"boot_id": session.boot_id, "mac": said.mac, "version": body["version"]}
             draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
             draft.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
         known(request, record.node.id, WEIGHT)
@@ -164,6 +163,18 @@ class NodeApi:
             "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
             "image_key": self._images.signer.public,
         })
+
+    def _claimed(self, body: Any, address: str) -> tuple[Record, Claim]:
+        """The node that somebody claims to be, and the claim. Raises Refused."""
+        claim = {k: body.get(k) if isinstance(body, dict) else None for k in _CLAIM}
+        if not all(isinstance(v, str) and len(v) <= 200 for v in claim.values()):
+            raise Refused("cannot join: the claim is not well-formed")
+        record = self._store.find(str(claim["node"]))
+        if record is None:
+            self._store.event(None, events.JOIN_REFUSED, f"a join from {address} was refused: {NoJoin.NO_NODE.value}",
+                              data={"address": address})
+            raise Refused(f"cannot join: {NoJoin.NO_NODE.value}")
+        return record, Claim(str(claim["token"]), str(claim["boot_id"]), str(claim["mac"]), address)
 
     def _document(self, record: Record) -> dict[str, Any]:
         return {**self._table.told_to(record.node), **self._files.document(record),
@@ -206,6 +217,7 @@ class NodeApi:
     async def _secret(self, request: web.Request) -> web.Response:
         """A key that an image of this node's needs, and no other: of the store's cluster, or of what its containers mount."""
         record, name = self._authenticate(request), request.match_info["name"]
+        self._tpms.guard_secrets(record, f"secret {name}")
         document = self._document(record)
         images = (*document["images"], *document["stage"])
         if any(name in secrets_of(i["container"]) for i in images):
@@ -227,6 +239,7 @@ class NodeApi:
     async def _disk_key(self, request: web.Request) -> web.Response:
         """The key of a layout of this node's disks that keeps what is on them."""
         record = self._authenticate(request)
+        self._tpms.guard_secrets(record, "the key of its disks")
         key = await self._disks.key(record, request.match_info["layout"])
         return web.json_response({"key": key}, headers={"Cache-Control": "no-store"})
 
@@ -234,6 +247,8 @@ class NodeApi:
         """The node's own files, with the secrets in them."""
         record = self._authenticate(request)
         manifest = await self._files.manifest(record)
+        if has_secrets(manifest):
+            self._tpms.guard_secrets(record, "its files, and there are secrets in them")
         found = await asyncio.to_thread(self._files.for_node, manifest)
         return web.Response(body=msgspec.json.encode({"mark": manifest.mark, "files": found}), content_type="application/json",
                             headers={"Cache-Control": "no-store"})

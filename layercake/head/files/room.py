@@ -276,6 +276,11 @@ def shown(entry: Entry) -> str:
     return text.replace(OPENS, "<secret ").replace(CLOSES, ">")
 
 
+def has_secrets(manifest: Manifest) -> bool:
+    """Whether there is something in a node's files that nobody is shown."""
+    return any(entry.secret or OPENS.encode() in entry.data for entry in manifest.entries)
+
+
 def _alike(one: Node, other: Node) -> bool:
     """Whether two entries of a node are the same for its files: a roll changes its images alone, and each node asks in it."""
     return one is other or (one.parts is other.parts and one.groups is other.groups and (

@@ -163,6 +163,11 @@ class Machines:
         found = self._all.get(of_stranger(mac))
         return found is not None and self.alive(found)
 
+    def endorsement(self, record: Record) -> str:
+        """The endorsement key that a node's machine had when it was a stranger and a person took it in, "" if that is not known."""
+        found = (self._all.get(of_stranger(mac)) for mac in record.node.macs)
+        return next((one.tpm_ek for one in found if one is not None and one.tpm_ek), "")
+
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at one port."""
         since, keys = self._wall() - _OLD_S, {key for claim in machine.claims for key in self._by_claim.get(claim, ())}
@@ -201,7 +206,8 @@ class Machines:
     async def _stranger_reports(self, key: str, mac: str, address: str, found: Report, left: float) -> None:
         before, now = self._all.get(key), self._wall()
         said = await self._heard((mac,), before)
-        machine = replace(small(key, mac, address, found, before, now, said), alive_until=now + left)
+        ek = found.tpm_ek if self.node_by(mac) is None else before.tpm_ek if before is not None else ""
+        machine = replace(small(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek)
         await self._make_room(key)
         await self._rows.put(machine, msgspec.json.encode(found))
         self._keep(machine)

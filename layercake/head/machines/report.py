@@ -153,6 +153,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     neighbours: dict[str, SwitchPort] = {}
     bmc: Bmc | None = None
     tpm: str = ""
+    tpm_ek: str = ""
     uefi: bool = False
     secure_boot: str = ""
     failed: dict[str, str] = {}

@@ -45,6 +45,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     boot_id: str = ""
     accepted: bool = False
     drift: tuple[str, ...] = ()
+    tpm_ek: str = ""
+    """The endorsement key of a stranger's TPM (SHA-256), as it said before it was taken in."""
 
 
 class Rows:

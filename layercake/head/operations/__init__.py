@@ -18,6 +18,7 @@ from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.power import Power
 from layercake.head.operations.rolls import RollRequests
 from layercake.head.operations.tokens import TokenChanges
+from layercake.head.operations.tpm import NodeTpms
 
 
 class Operations:
@@ -37,4 +38,5 @@ class Operations:
         self.authority = AuthorityChanges(head, self.nodes)
         self.machines = MachineRequests(head, self.nodes)
         self.tokens = TokenChanges(head)
+        self.tpms = NodeTpms(head, self.nodes)
         head.machines.replacing.take = self.inventory.take_board

@@ -26,6 +26,7 @@ class _Session(msgspec.Struct):
     boot_id: str
     joined: float
     mutual: bool = False
+    quoted: bool = False
     layout: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -65,7 +66,7 @@ def pack(record: Record) -> str:
         "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
         "acked": record.acked, "session": session and {
             "number": session.number, "key": session.key, "boot_id": session.boot_id, "joined": session.joined,
-            "mutual": session.mutual, "layout": session.layout and session.layout.to_wire(),
+            "mutual": session.mutual, "quoted": session.quoted, "layout": session.layout and session.layout.to_wire(),
         },
     }).decode()
 
@@ -84,7 +85,7 @@ def unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     what is damaged."""
     data = _decode(text)
     node, s = table.node(data.node), data.session
-    session = Session(s.number, s.key, s.boot_id, s.joined, _layout(bytes(s.layout)), s.mutual) if s else None
+    session = Session(s.number, s.key, s.boot_id, s.joined, _layout(bytes(s.layout)), s.mutual, s.quoted) if s else None
     record = Record(
         row, node, table.planner_for(node), NodeState.from_record(_PACKED | data.machine),
         wanted=data.wanted, running=data.running, stage=data.stage,

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, at REAL, node TEXT, k
 CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL, status INTEGER,
                                   error TEXT);
 CREATE TABLE IF NOT EXISTS machines (key TEXT PRIMARY KEY, data BLOB NOT NULL, report BLOB, accepted BLOB);
+CREATE TABLE IF NOT EXISTS tpms (node TEXT PRIMARY KEY, data BLOB NOT NULL, logs BLOB);
 CREATE INDEX IF NOT EXISTS audit_at ON audit (at);
 CREATE INDEX IF NOT EXISTS events_node ON events (node);
 CREATE INDEX IF NOT EXISTS alarms_node ON alarms (node);

@@ -60,7 +60,8 @@ class Event(msgspec.Struct, frozen=True):
 class Session:
     """The bond with a joined node. The key never leaves the head but in the answer to the join. `layout` is how the node packs its
     variables, for as long as it is up: that of its join. A head that is started with other modules has another. None: the same.
-    `mutual`: the node shows a certificate of this session with each request, and the head one to the node."""
+    `mutual`: the node shows a certificate of this session with each request, and the head one to the node. `quoted`: the node's TPM
+    has shown that the machine is the node, and that it has booted what was recorded."""
 
     number: int
     key: bytes = field(repr=False)
@@ -68,6 +69,7 @@ class Session:
     joined: float
     layout: Layout | None = field(compare=False, repr=False, default=None)
     mutual: bool = False
+    quoted: bool = False
 
 
 class Trust(msgspec.Struct, frozen=True):

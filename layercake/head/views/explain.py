@@ -24,9 +24,10 @@ _BOOT = "boot."
 
 def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Event] = (), brief: View | None = None,
                  patience: Patience | None = None, machines: Machines | None = None,
-                 files: Iterable[str] = (), disks: Iterable[str] = ()) -> dict[str, Any]:
+                 files: Iterable[str] = (), disks: Iterable[str] = (),
+                 tpm: Iterable[str] = ()) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble that its history
-    tells of. `files` and `disks` are what is wrong with its files and its disks. `brief` is how a viewer is shown events: errors
+    tells of. `files`, `disks` and `tpm` are what is wrong with these. `brief` is how a viewer is shown events: errors
     and their reasons are left out for one."""
     explanation = explain(record.planner, record.machine, now)
     view, show = explanation.to_dict(), brief or event_view
@@ -45,7 +46,7 @@ def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Eve
     network = network_troubles(interfaces_view(record, brief=brief is not None))
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
             "network": network, "files": [] if brief is not None else list(files),
-            "disks": [] if brief is not None else list(disks),
+            "disks": [] if brief is not None else list(disks), "tpm": [] if brief is not None else list(tpm),
             "hardware": hardware_of(record, machines) if brief is None else [], "trouble": trouble,
             "boot": steps, "boot_time": patience.view(record) if patience is not None else None}
 
@@ -121,6 +122,7 @@ def explain_text(view: dict[str, Any]) -> str:
     lines += [f"  network: {text}" for text in view.get("network") or []]
     lines += [f"  files:   {text}" for text in view.get("files") or []]
     lines += [f"  disks:   {text}" for text in view.get("disks") or []]
+    lines += [f"  tpm:     {text}" for text in view.get("tpm") or []]
     lines += [f"  machine: {text}" for text in view.get("hardware") or []]
     blocked = view.get("blocked") or []
     for text in [blocked] if isinstance(blocked, str) else blocked:

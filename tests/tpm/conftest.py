@@ -1,0 +1,53 @@
+"""TPMs in software, made once, and a head that asks for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+
+from tests.support.swtpm import SoftTpm
+from tests.support.world import World, node_client, opened
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[SoftTpm, SoftTpm, Path]:
+    """Two TPMs, the first with a certificate, and the directory with the certificates of its authority."""
+    place = tmp_path_factory.mktemp("swtpm")
+    first, second = SoftTpm(place / "a", place / "ca"), SoftTpm(place / "b", None)
+    (place / "trusted").mkdir()
+    shutil.copy(place / "ca/issuercert.pem", place / "trusted")
+    return first, second, place / "trusted"
+
+
+@pytest.fixture
+def tpm(made: tuple[SoftTpm, SoftTpm, Path]) -> Iterator[SoftTpm]:
+    """A TPM, just switched on."""
+    made[0].start()
+    yield made[0]
+    made[0].stop()
+
+
+@pytest.fixture
+def other(made: tuple[SoftTpm, SoftTpm, Path]) -> Iterator[SoftTpm]:
+    """Another one, without a certificate."""
+    made[1].start()
+    yield made[1]
+    made[1].stop()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with opened(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
+    """What nodes call."""
+    async with node_client(world) as found:
+        yield found
