@@ -11,15 +11,17 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.nodes import Explained, Names, NodeList, NodeWithHistory, Text
+from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
+from layercake.head.lists.causes import Gathered, what_of
 from layercake.head.lists.listing import Kind, Listing
+from layercake.head.lists.slices import slowly
 from layercake.head.operations import Operations
 from layercake.head.state.store import Record
 from layercake.head.views.events import event_view, meanings
 from layercake.head.views.explain import explain_text, explain_view
-from layercake.head.views.nodes import node_view
+from layercake.head.views.nodes import node_view, status_of
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
@@ -84,6 +86,8 @@ class NodeRoutes:
         return (
             Route("GET", "/v1/nodes", view, nodes, "Nodes: all, by range, by query", self._nodes, query=LIST, returns=NodeList),
             Route("GET", "/v1/nodes/{name}", view, node, "One node and its history", self._node, returns=NodeWithHistory),
+            Route("GET", "/v1/causes", view, nodes, "What keeps nodes from being as wanted, by cause", self._causes,
+                  query=("range",), returns=Causes),
             Route("GET", "/v1/nodes/{name}/explain", view, node, "Where a node is, what blocks it, what was tried", self._explain,
                   returns=Explained),
             Route("GET", "/v1/nodes/{name}/logs", operate, node, "A container's log", self._logs, query=("container", "lines"),
@@ -134,6 +138,20 @@ class NodeRoutes:
     def _view(self, record: Record, caller: Caller) -> dict[str, Any]:
         why = self._head.guard.why(record)
         return node_view(record, self._head.clock(), self._head.table, why, brief=caller.looks_only, patience=self._head.patience)
+
+    async def _causes(self, request: web.Request, body: None) -> Any:
+        head, caller, wanted = self._head, request[CALLER], request[RANGE]
+        records = self._ops.nodes.select(wanted) if wanted else map(head.store.named, head.store.names)
+        found, now = Gathered(), head.clock()
+        async for record in slowly([record for record in records if caller.sees(record)]):
+            what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record),
+                           brief=caller.looks_only)
+            found.add(record, what, head.unmet.seconds(record))
+
+        def example(record: Record) -> str:
+            return status_of(record, now, head.guard.why(record), brief=caller.looks_only)[1]
+
+        return {"well": found.well, "causes": found.causes(example)}
 
     async def _explain(self, request: web.Request, body: None) -> Any:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None

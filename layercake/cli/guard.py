@@ -1,15 +1,16 @@
-"""`layercake freeze`, `thaw`, `outage`, and of `layercake node`: maintenance, take, remedy."""
+"""`layercake freeze`, `thaw`, `outage`, `explain`, and of `layercake node`: maintenance, take, remedy."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from layercake.cli.common.asking import counted, who
-from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import Column, seconds, span
+from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.output import BOLD, Column, Output, seconds, span
 from layercake.inventory.ranges import fold
 
 _OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=True), Column("SINCE", right=True),
@@ -126,3 +127,30 @@ def maintenances(app: App, nodes: str) -> Answer:
 
 def _at(when: float | None) -> str:
     return "-" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+@command()
+@click.argument("nodes", metavar="[RANGE]", default="")
+def explain(app: App, nodes: str) -> Answer:
+    """Say what keeps the nodes of RANGE, or all, from being as they are wanted: by cause, that of most nodes first, each with the
+    next step. `layercake node explain NAME` has all of one node."""
+    answer = app.head.get("/v1/causes", range=nodes)
+
+    def say(out: Output) -> None:
+        for cause in answer["causes"]:
+            _cause(out, cause)
+        out.line(f"{answer['well']} node{' is' if answer['well'] == 1 else 's are'} as wanted")
+
+    return Answer(answer, say, FAILED if answer["causes"] else OK)
+
+
+def _cause(out: Output, cause: Mapping[str, Any]) -> None:
+    names = cause["nodes"]
+    where = f"; all in {', '.join(cause['common'])}" if cause["common"] else ""
+    since = f", since {seconds(cause['longest_s'])}" if cause["longest_s"] else ""
+    out.line(f"{len(names)} {cause['status']}{since}: {cause['text']}{where}", BOLD)
+    out.line(f"  nodes:  {fold(names)}")
+    if cause["example"] and cause["example"] != cause["text"]:
+        out.line(f"  {names[0]}:  {cause['example']}")
+    out.line(f"  next:   {cause['next'].replace('NODE', fold(names))}")
+    out.line(f"  read:   docs/howto/{cause['page']}.md")

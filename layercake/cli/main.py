@@ -23,7 +23,7 @@ _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
 COMMANDS = {
     "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "networks": "inventory",
     "dns": "inventory", "node": "nodes", "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls",
-    "events": "events", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard",
+    "events": "events", "explain": "guard", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard",
     "machine": "machines", "boot": "boots", "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check",
     "backup": "head", "restore": "head", "token": "tokens", "audit": "audit", "sim": "sim",
     "tpm": "tpm", "files": "files", "ssh-known-hosts": "files",

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from layercake.api.answers.events import EventShown
+from layercake.head.lists.causes import Cause
 
 Values = dict[str, str]
 """{variable: value}"""
@@ -259,6 +260,13 @@ class ExplanationShown(msgspec.Struct):
     trouble: list[EventShown]
     boot: list[EventShown]
     boot_time: BootTime | None
+
+
+class Causes(msgspec.Struct):
+    """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes first."""
+
+    well: int
+    causes: list[Cause]
 
 
 class Explained(msgspec.Struct):

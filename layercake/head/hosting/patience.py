@@ -71,8 +71,17 @@ class Patience:
     def __init__(self, store: Store, post: Callable[[Record, Event], None], clock: Clock) -> None:
         self._store, self._post, self._clock = store, post, clock
         self._boots: dict[str, _Boot] = {}
+        self._seen: dict[str, str] = {}
 
     # -- what happens
+
+    def noted(self, record: Record, meaning: str) -> None:
+        """Something was seen of a node's boot: an event of a kind that means this."""
+        self._seen[record.node.id] = meaning
+
+    def seen(self, record: Record) -> str:
+        """What was seen last of a node's boot since it was switched on, in words, "" for nothing."""
+        return self._seen.get(record.node.id, "")
 
     def changed(self, record: Record, before: int) -> None:
         """The discovered state of a node has changed."""
@@ -80,6 +89,7 @@ class Patience:
         was = layout.get(before, "power")
         if power != "ON":
             self._boots.pop(key, None)
+            self._seen.pop(key, None)
         elif was in ("OFF", "HANG"):
             self._boots[key] = _Boot(self._clock())
         if record.value("boot") == "INIT" and layout.get(before, "boot") == "WAIT" and power == "ON":
@@ -146,6 +156,7 @@ class Patience:
     def forget(self, record: Record) -> None:
         """A node is gone."""
         self._boots.pop(record.node.id, None)
+        self._seen.pop(record.node.id, None)
 
     def look(self) -> None:
         """Tells of boots that take long; called once a second."""

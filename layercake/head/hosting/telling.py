@@ -30,6 +30,8 @@ from layercake.kraken.events import Bearing
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module, Site
 
+OF_BOOT = "boot."
+"""What the kinds of all events of a boot begin with."""
 _WORTH_S = 1.0
 """Seconds for which a wait that was ended too early goes on."""
 
@@ -265,6 +267,8 @@ class Ear:
             self._budget.leave_out(module)
         if record is None:
             return
+        if known.name.startswith(OF_BOOT):
+            self._patience.noted(record, known.meaning)
         if known.bearing is Bearing.DOUBT:
             self._sync.suspect(record, Loss.FIRMWARE)
         elif known.bearing is Bearing.ASKS:

@@ -1,0 +1,132 @@
+"""What keeps nodes from being as they are wanted, by cause: many nodes often have one.
+
+A cause is what is the same for all of its nodes; names, addresses and seconds in what was said are left out for that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from imageapi.spec.state import given_up
+from layercake.head.guard.facts import Verdict
+from layercake.head.state.store import Record
+from layercake.head.views.nodes import Status, status_of, wish_of
+from layercake.kraken.variables import UNKNOWN
+
+BMC, BOOT, DARK, DISKS, ROLLS = ("bmc-troubles", "nodes-do-not-come-up", "half-the-rack-is-dark", "disks", "roll-with-care")
+"""Pages of the docs' how-tos."""
+_ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-f:]+\](:\d+)?|\b(?=[0-9a-f]+:[0-9a-f]*:)[0-9a-f:]{4,39}\b")
+_COUNT = re.compile(r"\b\d+(\.\d+)?(?= ?(s|ms|seconds|attempts?|times)\b)")
+
+
+class What(NamedTuple):
+    """What nodes of one cause have in common: their status, what is wrong, what to do next, and the page that has more."""
+
+    status: str
+    text: str
+    next: str
+    page: str
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause and its nodes. `longest_s` is for how long the first of them is not as wanted; `common` are the groups and networks
+    that all of them are in, and not all others; `example` is what is said of its first node, in full."""
+
+    status: str
+    text: str
+    next: str
+    page: str
+    nodes: list[str]
+    longest_s: float
+    common: list[str]
+    example: str
+
+
+def plain(text: str, record: Record) -> str:
+    """What was said of a node without what is its own."""
+    return _COUNT.sub("N", _ADDRESS.sub("ADDRESS", text.replace(record.name, "NODE") if len(record.name) > 1 else text))
+
+
+def what_of(record: Record, now: float, waits: Verdict | None, stopped: str, step: str, *, brief: bool = False) -> What | None:
+    """What keeps a node from being as wanted; None for one that is. `waits` is why the guard holds its next step, `stopped` why it
+    is left alone by a person's word, and `step` what was seen last of its boot, in words. `brief`: for viewers, who are not shown
+    what a BMC or a container said."""
+    status, text = status_of(record, now, waits, brief=brief)
+    if status is Status.CONVERGED:
+        return What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS) \
+            if record.unhealthy and not brief else None
+    name = status.value
+    if stopped:
+        return What("stopped", "a person has said that nothing is done to it" if brief else stopped,
+                    "layercake thaw, layercake node maintenance end NODE", DARK)
+    if status is Status.QUARANTINED:
+        return What(name, plain(text, record), "mend it, then layercake node clear NODE", _page(record))
+    if status is Status.HELD:
+        return What(name, plain(text, record), "layercake outage, layercake node explain NODE", DARK)
+    if status is Status.ASKING:
+        return What(name, plain(wish_of(record), record), "do what is asked", BOOT)
+    if record.value("disk") in ("FOREIGN", "ERROR"):
+        return What(name, f"its disks: {record.value('disk')}", "layercake machine disks NODE", DISKS)
+    active = record.machine.active
+    if active is not None and record.value("boot") == "WAIT":
+        if not step:
+            return What(name, "it is waited for: nothing was heard of its firmware since it was switched on",
+                        "cable, VLAN, relay, boot order of the firmware, the MAC address in the inventory", BOOT)
+        return What(name, f"it is waited for; what was seen last: {step}", "its console, and the table of steps on that page", BOOT)
+    if active is not None:
+        return What(name, f"{active.mutation} is under way", "layercake node explain NODE", BOOT)
+    if status is Status.BLOCKED:
+        known = ", ".join(f"{k}={v}" for k, v in record.values().items() if v != UNKNOWN)
+        return What(name, f"nothing leads from here to what is wanted: {known}", "layercake node explain NODE", BOOT)
+    return What(name, plain(text, record) or "it is on its way", "layercake node explain NODE", _page(record))
+
+
+def _page(record: Record) -> str:
+    """Where to read on, by the step that fails."""
+    step = record.machine.quarantine.mutation if record.machine.quarantine is not None else record.machine.asked or ""
+    if step.startswith("power"):
+        return BMC
+    if step.startswith("image") or any(given_up(c["last_error"]) for c in record.containers):
+        return ROLLS
+    return DISKS if step.startswith("disk") else BOOT
+
+
+class Gathered:
+    """Nodes by their causes, one after the other."""
+
+    def __init__(self) -> None:
+        self._found: dict[What, list[tuple[Record, float]]] = {}
+        self.well = 0
+        self._facets: dict[str, int] = {}
+        self._all = 0
+
+    def add(self, record: Record, what: What | None, unmet_s: float | None) -> None:
+        """A node with what keeps it, None for one that is as wanted, and for how long it is not."""
+        self._all += 1
+        for facet in _facets(record):
+            self._facets[facet] = self._facets.get(facet, 0) + 1
+        if what is None:
+            self.well += 1
+        else:
+            self._found.setdefault(what, []).append((record, unmet_s or 0.0))
+
+    def causes(self, example: Callable[[Record], str]) -> list[Cause]:
+        """Those that most nodes have come first."""
+        found = [self._cause(what, its, example) for what, its in self._found.items()]
+        return sorted(found, key=lambda one: (-len(one.nodes), one.text))
+
+    def _cause(self, what: What, its: list[tuple[Record, float]], example: Callable[[Record], str]) -> Cause:
+        shared = set(_facets(its[0][0])).intersection(*(_facets(record) for record, _ in its[1:])) if len(its) > 1 else set()
+        return Cause(**what._asdict(), nodes=sorted(record.name for record, _ in its), longest_s=round(max(s for _, s in its), 1),
+                     common=sorted(facet for facet in shared if self._facets[facet] < self._all),
+                     example=example(min((record for record, _ in its), key=lambda record: record.name)))
+
+
+def _facets(record: Record) -> Iterable[str]:
+    node = record.node
+    return (*(f"group {group}" for group in node.groups), *((f"network {node.network}",) if node.network else ()),
+            *((f"profile {node.profile}",) if node.profile else ()))

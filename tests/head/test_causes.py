@@ -1,0 +1,85 @@
+"""What keeps nodes from being as wanted, by cause: many nodes that stand still for one reason are one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layercake.head.lists.causes import plain
+from layercake.kraken.converge import Discovered
+from tests.support.api import served
+from tests.support.world import World
+
+SITE = """
+defaults: {console: ttyS0, images: [], state: up}
+groups: {r7: {}}
+nodes:
+  a[0-4]: {mac: "52:54:00:00:00:10+", ip: "10.1.0.10+", groups: [r7]}
+  b[0-2]: {mac: "52:54:00:00:00:20+", ip: "10.1.0.20+"}
+"""
+
+
+@pytest.fixture
+async def site(world: World) -> World:
+    await world.ops.inventory.apply(SITE, "site.yaml", None, True)
+    return world
+
+
+async def causes(world: World, **query: str) -> tuple[int, list[dict[str, Any]]]:
+    async with served(world.head, local=True) as client:
+        answer = await (await client.get("/v1/causes", params=query)).json()
+    return answer["well"], answer["causes"]
+
+
+def is_(world: World, names: str, **values: str) -> None:
+    for record in world.ops.nodes.select(names):
+        world.head.engine.post(record, Discovered(values, "a test"))
+
+
+async def test_one_reason_is_one_line(site: World) -> None:
+    is_(site, "a[0-4]", power="ON", boot="WAIT", run="UNKNOWN")
+    is_(site, "b[0-2]", power="ON", boot="INIT", run="SYNC", image="IDLE", busy="FREE")
+    for name in ("b0", "b1", "b2"):
+        record = site.node(name)
+        record.acked = record.cfg_revision
+    site.clock.now += 90
+    well, found = await causes(site)
+    assert well == 3
+    first = found[0]
+    assert first["nodes"] == ["a0", "a1", "a2", "a3", "a4"] and first["common"] == ["group r7"]
+    assert "nothing was heard of its firmware" in first["text"] and first["page"] == "nodes-do-not-come-up"
+    assert first["longest_s"] >= 90
+    site.head.patience.noted(site.node("a3"), "minOS has arrived.")
+    _, found = await causes(site)
+    assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a4"], ["a3"]]
+    assert "what was seen last: minOS has arrived." in found[1]["text"] and "console" in found[1]["next"]
+    assert (await causes(site, range="a3"))[1][0]["nodes"] == ["a3"] and (await causes(site, range="b[0-1]")) == (2, [])
+    is_(site, "a3", power="OFF", boot="UNKNOWN")
+    is_(site, "a3", power="ON", boot="WAIT")
+    assert site.head.patience.seen(site.node("a3")) == "", "what was seen before it was off counts no more"
+
+
+async def test_what_was_said_of_each_is_compared_without_its_names(site: World) -> None:
+    text = "{} gave up: cannot reach the BMC at {}: no answer in {} s, after 3 attempts"
+    one = plain(text.format("a0", "10.9.0.5:623", 5), site.node("a0"))
+    assert one == plain(text.format("a1", "10.9.0.77", 7.5), site.node("a1"))
+    assert one == "NODE gave up: cannot reach the BMC at ADDRESS: no answer in N s, after N attempts"
+    assert plain("52:54:00:99:00:04 and fd00:20::17 at 12:30", site.node("a0")) == "ADDRESS and ADDRESS at 12:30"
+    assert "status 3" in plain("mkfs.xfs ended with status 3", site.node("a0"))
+
+
+async def test_a_word_of_a_person_comes_first(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
+    await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
+    _, found = await causes(site)
+    stopped = next(one for one in found if one["status"] == "stopped")
+    assert stopped["nodes"] == ["b0", "b1", "b2"] and "the cooling is off" in stopped["text"] and "thaw" in stopped["next"]
+
+
+async def test_disks_and_images_have_their_own(site: World) -> None:
+    is_(site, "@all", power="ON", boot="INIT", run="SYNC", busy="FREE", image="FATAL", disk="FOREIGN")
+    record = site.node("a0")
+    record.machine = record.machine
+    _, found = await causes(site)
+    assert all(one["next"] for one in found) and sum(len(one["nodes"]) for one in found) == 8
