@@ -259,7 +259,7 @@ async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> M
         data += piece
         if len(data) > most:
             response.close()
-            raise OperationFailed(f"cannot read what the BMC at {response.url.host} says: it has more than {most >> 10} KB")
+            raise OperationFailed(f"cannot read what the BMC at {response.url.host} says: it has more than {most:,} bytes")
     try:
         body = parse_json(bytes(data))
     except ValueError:

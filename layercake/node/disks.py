@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from minos.agent.disks.layout import Layout
 
 TOOLS = "disktools"
+BLANK, READY = "BLANK", "READY"
+"""Of a node without disks in the inventory: nothing is to be done, and nothing is in the way (minos.agent.disks.judge)."""
 KEY_BYTES = 64
 MODULES = Path("/sys/module")
 
@@ -73,26 +75,25 @@ class LateDisks:
 
     # ---- the mutations of `disk` (minos.disks.mutations.Disks) -----------------------------------------------------------------
 
-    def _its(self) -> DiskKeeper:
-        if self._keeper is None:
-            raise OperationFailed("cannot look at the disks: the head has said nothing of them yet")
-        return self._keeper
+    # A node plans by what its head said as it joined; its inventory may have lost its disks since, or its head be an older one.
 
     def discover(self) -> str:
         """Finds out how they are, and brings up what was made before. Raises LayercakeError."""
-        return self._its().discover()
+        if self._known is None:
+            raise OperationFailed("cannot look at the disks: the head has said nothing of them yet")
+        return READY if self._keeper is None else self._keeper.discover()
 
     def prepare(self) -> str:
         """Makes what is not there yet. Raises LayercakeError."""
-        return self._its().prepare()
+        return READY if self._keeper is None else self._keeper.prepare()
 
     def wait(self, interrupted: Callable[[], bool]) -> str:
         """Waits until what was in the way is out of it. Raises LayercakeError."""
-        return self._its().wait(interrupted)
+        return BLANK if self._keeper is None else self._keeper.wait(interrupted)
 
     def close(self) -> str:
         """Takes down what is up. Raises LayercakeError."""
-        return self._its().close()
+        return BLANK if self._keeper is None else self._keeper.close()
 
     # ---- with what it is done ---------------------------------------------------------------------------------------------------
 

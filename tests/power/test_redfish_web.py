@@ -82,7 +82,7 @@ def test_json_without_a_bottom_is_no_answer(body: bytes) -> None:
 
 def test_an_answer_that_unpacks_to_more_than_any_is_not_read_to_its_end() -> None:
     body = gzip.compress(b'{"a": "' + bytes(20 << 20) + b'"}', 1)
-    with pytest.raises(OperationFailed, match="it has more than 4 MB"):
+    with pytest.raises(OperationFailed, match="it has more than 4,194,304 bytes"):
         answered(b"Content-Encoding: gzip\r\n", body)
 
 
