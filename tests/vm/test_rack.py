@@ -52,9 +52,14 @@ def test_cold_boot_takes_every_step_and_records_it(site: Site) -> None:
     assert "boot.nbp-sent" in kinds(site, "n1"), "OVMF's own PXE fetched a boot program by TFTP"
 
 
+def said(site: Site, name: str, words: str) -> None:
+    """Returns when a node's container has said something: it may have been started a moment ago."""
+    site.head.wait(f"{name} says {words}", lambda: words in site.head.cli("node", "logs", name).stdout, 60)
+
+
 def test_defect_8_logs_of_a_container_are_readable_from_the_head(site: Site) -> None:
     for name in BOTH:
-        assert "plain-1 line" in site.head.cli("node", "logs", name).stdout
+        said(site, name, "plain-1 line")
 
 
 def test_roll_prepares_the_new_image_while_the_old_one_runs(site: Site) -> None:
@@ -69,7 +74,7 @@ def test_roll_prepares_the_new_image_while_the_old_one_runs(site: Site) -> None:
         rolled = next(e for e in events if e["kind"] == "image.rolled")
         assert rolled["data"]["gap_ms"] < 3000
         assert site.head.nodes()[name]["images"]["running"][0]["name"] == "plain-2"
-        assert "plain-2 line" in site.head.cli("node", "logs", name).stdout
+        said(site, name, "plain-2 line")
     after = site.facts()
     assert [after[n][0::2] for n in BOTH] == [before[n][0::2] for n in BOTH], "a roll must not boot a node"
     site.head.cli("image", "roll", "n[0-1]", "plain-1")
