@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from imageapi.node import child
 from imageapi.spec.options import writes_nothing
+from layercake.base.text import of_mountinfo
 from layercake.kraken.errors import OperationFailed
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS, MS_REMOUNT, MS_DIRSYNC = 1, 2, 4, 8, 16, 32, 128
@@ -29,7 +29,6 @@ AWAY_LIMIT = 10.0
 DEVICE_LIMIT = 60.0
 """Seconds that a mount of a device may take: it may be on another machine, or have a long journal."""
 
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -63,13 +62,8 @@ def mount_points(table: str = "/proc/self/mountinfo") -> list[str]:
     points = []
     for line in Path(table).read_text().splitlines():
         raw = line.split(" ")[4]
-        points.append(plain(raw))
+        points.append(of_mountinfo(raw))
     return points
-
-
-def plain(field: str) -> str:
-    """A path of mountinfo as it is: blanks, tabs, line ends and \\ stand there as \\ and three octal digits."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field) if "\\" in field else field
 
 
 def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:

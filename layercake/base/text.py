@@ -9,6 +9,7 @@ from typing import Any
 
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
+_OCTAL = re.compile(r"\\([0-7]{3})")
 _SUSPECT_TEXT = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)|[\x00\ud800-\udfff]")
 _SUSPECT = re.compile(rb"\\u(?:[dD][89a-fA-F]|0000)|\x00|\xed[\xa0-\xbf]")
 """JSON without these holds nothing that has to be cleaned, and most has none; to look at each word of 1 MB takes a tenth of a
@@ -19,6 +20,11 @@ def clean(text: str) -> str:
     """Text as it can be stored and sent: what UTF-8 cannot say (half of a surrogate pair, as JSON or a file's name may hold), and
     zero bytes, are U+FFFD."""
     return _UNFIT.sub("\ufffd", text)
+
+
+def of_mountinfo(field: str) -> str:
+    """A path as it is: in the tables of proc(5), blanks, tabs, line ends and \\ are \\ and three octal digits."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field) if "\\" in field else field
 
 
 def whole_number(text: str, most: int) -> int | None:

@@ -64,6 +64,29 @@ def text(value: object) -> str:
     raise Mistake(f"expected text, found {describe(value)}", hint)
 
 
+def mapping(value: object, known: dict[str, Callable[[object], Any]], required: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A mapping of known keys to what their checks make of the values; those in `required` have to be there. Raises Mistake."""
+    if not isinstance(value, dict):
+        raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
+    for key in value:
+        if key not in known:
+            raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
+    if missing := [key for key in required if key not in value]:
+        raise Mistake(f"{missing[0]} is missing")
+    return {key: known[key](its) for key, its in value.items()}
+
+
+def matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
+    """A check for a text of a form. `what` says what it should be."""
+
+    def check(value: object) -> str:
+        if not pattern.fullmatch(text(value)):
+            raise Mistake(f"{show(text(value))} is no {what}")
+        return text(value)
+
+    return check
+
+
 def one_of(*choices: str) -> Callable[[object], str]:
     """A check for one word out of a few."""
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
 from layercake.moduleapi.module import NodePart
 
 MAX_LAYOUTS, MAX_VOLUMES, MAX_DISKS, MAX_WORDS = 16, 16, 64, 64
@@ -83,12 +83,9 @@ _MATCH: dict[str, Callable[[object], Any]] = {
 
 def _match(value: object) -> dict[str, Any]:
     """Which disks a layout is for: all of it holds for each."""
-    if not isinstance(value, dict) or not value:
-        raise Mistake(f"expected a mapping with {', '.join(_MATCH)}, found {describe(value)}", "as {transport: nvme, min: 400G}")
-    for key in value:
-        if key not in _MATCH:
-            raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), _MATCH))
-    return {key: _MATCH[key](its) for key, its in value.items()}
+    if not value:
+        raise Mistake("it matches no disk in particular", "as {transport: nvme, min: 400G}")
+    return mapping(value, _MATCH)
 
 
 def _count(value: object) -> int:
@@ -112,15 +109,10 @@ def mount_point(value: object) -> str:
 
 def _volume(value: object) -> dict[str, Any]:
     known: dict[str, Callable[[object], Any]] = {
-        "size": _size_or_rest, "type": _type, "mount": mount_point, "options": _matching(_OPTIONS, "mount options"),
-        "label": _matching(NAME, "label"), "mode": _mode, "keeps": _flag}
-    if not isinstance(value, dict):
-        raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
-    for key in value:
-        if key not in known:
-            raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
-    found = {"size": 0, "type": "ext4", "mount": "", "options": "", "label": "", "mode": "", "keeps": False,
-             **{key: known[key](its) for key, its in value.items()}}
+        "size": _size_or_rest, "type": _type, "mount": mount_point, "options": matching(_OPTIONS, "mount options"),
+        "label": matching(NAME, "label"), "mode": _mode, "keeps": _flag}
+    usual = {"size": 0, "type": "ext4", "mount": "", "options": "", "label": "", "mode": "", "keeps": False}
+    found = usual | mapping(value, known)
     if found["type"] == "swap" and (found["mount"] or found["mode"] or found["keeps"]):
         raise Mistake("swap is mounted nowhere")
     if found["type"] != "swap" and not found["mount"] and not found["keeps"]:
@@ -139,15 +131,6 @@ def _mode(value: object) -> str:
     if not isinstance(word, str) or not _MODE.fullmatch(word):
         raise Mistake(f"expected the mode of the mounted directory, found {describe(value)}", 'as "1777"')
     return word
-
-
-def _matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
-    def check(value: object) -> str:
-        if not pattern.fullmatch(text(value)):
-            raise Mistake(f"{show(text(value))}: these are no {what}")
-        return text(value)
-
-    return check
 
 
 def _volumes(value: object) -> dict[str, dict[str, Any]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.base.text import describe, show
+from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
 from layercake.moduleapi.module import NodePart
 
 MAX_TASKS, MAX_WORDS, MAX_WORD, MAX_ENTRIES = 100, 64, 4096, 100
@@ -68,37 +67,17 @@ def _run(value: object) -> list[str]:
     return words
 
 
-def _mapping(value: object, known: dict[str, Callable[[object], Any]], required: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
-    for key in value:
-        if key not in known:
-            raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
-    if missing := [key for key in required if key not in value]:
-        raise Mistake(f"{missing[0]} is missing")
-    return {key: known[key](its) for key, its in value.items()}
-
-
-def _matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
-    def check(value: object) -> str:
-        if not pattern.fullmatch(text(value)):
-            raise Mistake(f"{show(text(value))} is no {what}")
-        return text(value)
-
-    return check
-
-
 def _mount(value: object) -> dict[str, str]:
     """A file system to be mounted."""
-    return _mapping(value, {
-        "what": _matching(_OPTIONS, "device or source"), "where": _path, "type": _matching(_TYPE, "file system"),
-        "options": _matching(_OPTIONS, "mount options")}, ("what", "where", "type"))
+    return mapping(value, {
+        "what": matching(_OPTIONS, "device or source"), "where": _path, "type": matching(_TYPE, "file system"),
+        "options": matching(_OPTIONS, "mount options")}, ("what", "where", "type"))
 
 
 def _when(value: object) -> dict[str, str]:
     """Where a task is done."""
-    found: dict[str, str] = _mapping(value, {
-        "exists": _path, "missing": _path, "arch": _matching(_TYPE, "architecture"), "firmware": _matching(_TYPE, "firmware")})
+    found: dict[str, str] = mapping(value, {
+        "exists": _path, "missing": _path, "arch": matching(_TYPE, "architecture"), "firmware": matching(_TYPE, "firmware")})
     return found
 
 

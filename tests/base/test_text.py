@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layercake.base.text import cleaned, parse_json
+from layercake.base.text import cleaned, of_mountinfo, parse_json
 
 _WORD = st.text(st.sampled_from(["a", "\x00", "\ud800", "\udfff", "\ud83d", "\ude00", "😀", "ä", "\\", '"', "u", "d"]), max_size=6)
 _VALUES = st.recursive(_WORD | st.none() | st.integers(), lambda inner: st.lists(inner, max_size=3)
@@ -26,3 +26,8 @@ def test_the_short_way_is_the_same_as_the_long_one(value: object, escaped: bool,
 @pytest.mark.parametrize("text", [r'"\uD800"', r'"\udc00"', r'"\u0000"', r'{"\uDFFF": 1}'])
 def test_escapes_are_seen_however_they_are_written(text: str) -> None:
     assert "\ufffd" in str(parse_json(text)) and "\ufffd" in str(parse_json(text.encode()))
+
+
+def test_a_path_of_mountinfo_without_a_codec_that_nodes_lack() -> None:
+    assert of_mountinfo(r"/a\040b\011c\012d\134e") == "/a b\tc\nd\\e"
+    assert of_mountinfo("/plain") == "/plain" and of_mountinfo(r"/no\9octal") == r"/no\9octal"

@@ -106,7 +106,7 @@ def test_only_nodes_with_disks_have_the_steps() -> None:
     ("{match: {min: 4G}, volumes: {a: {mount: a}}}", "no place to mount at"),
     ("{match: {min: 4G}, volumes: {a: {mount: /}}}", "no place to mount at"),
     ("{match: {min: 4G}, volumes: {a: {mount: /a, type: btrfs}}}", "expected ext4, xfs or swap"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a, options: \"x y\"}}}", "no mount options"),
+    ("{match: {min: 4G}, volumes: {a: {mount: /a, options: \"x y\"}}}", "is no mount options"),
     ("{match: {min: 4G}, volumes: {a: {mount: /a, type: swap}}}", "swap is mounted nowhere"),
     ("{match: {min: 4G}, volumes: {a: {mount: /a}, b: {mount: /b}}}", "two volumes have no size"),
     ("{match: {min: 4G}, volumes: {a: {mount: /a, size: 1G}, b: {mount: /a/b}}}", "lies with /a"),

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from layercake.sim import namespace
 from layercake.sim.fleet.faults import Bmc, Faults
 from tests.sim import failures
 
-pytestmark = pytest.mark.skipif(bool(namespace.refused()), reason="no network namespaces here")
+pytestmark = pytest.mark.root
 QUICK: dict[str, Any] = {"sync.hello_s": 1.0, "sync.dead_s": 4.0, "guard.outage_settle_s": 10.0}
 """Settings by which a silence is found out in seconds."""
 

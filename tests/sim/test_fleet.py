@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from layercake.sim import namespace
 from tests.sim.played import all_up, playing
 
-pytestmark = pytest.mark.skipif(bool(namespace.refused()), reason="no network namespaces here")
+pytestmark = pytest.mark.root
 
 
 @pytest.fixture

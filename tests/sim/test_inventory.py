@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from layercake.kraken.errors import InputError
-from layercake.sim import inventory, namespace
+from layercake.sim import inventory
 from tests.sim.played import playing
 
 SITE = """
@@ -80,7 +80,7 @@ def test_what_cannot_be_simulated_is_refused(tmp_path: Path, text: str, why: str
         inventory.of_file(tmp_path / "i.yaml")
 
 
-@pytest.mark.skipif(bool(namespace.refused()), reason="no network namespaces here")
+@pytest.mark.root
 def test_a_site_is_played_with_its_own_inventory_and_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("s")
     (folder / "i.yaml").write_text(SITE)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient
 
+from tests.head.conftest import client, world
 from tests.support.swtpm import SoftTpm
-from tests.support.world import World, node_client, opened
+
+__all__ = ["client", "world"]
 
 
 @pytest.fixture(scope="session")
@@ -38,16 +38,3 @@ def other(made: tuple[SoftTpm, SoftTpm, Path]) -> Iterator[SoftTpm]:
     made[1].start()
     yield made[1]
     made[1].stop()
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
-    """What nodes call."""
-    async with node_client(world) as found:
-        yield found

@@ -152,8 +152,9 @@ class Replacing:
         except LayercakeError as error:
             self._refused(record, mac, str(error))
             return
-        except Exception:
+        except Exception:  # a mistake of the head's own: people see that it was not taken, and where to look
             log.exception("%s could not be taken for %s", mac, record.name)
+            self._refused(record, mac, "the head could not take it: its log says why")
             return
         self._done[record.node.id] = self._wall()
         self._claims.pop(record.node.id, None)

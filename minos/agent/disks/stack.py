@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from layercake.base.text import of_mountinfo
 from layercake.kraken.errors import OperationFailed
 from minos.agent.disks import look
 from minos.agent.disks.layout import NEW, Layout, Volume
@@ -23,8 +23,6 @@ from minos.agent.disks.tools import Tools
 MIB = 1 << 20
 SETTLE_S = 20.0
 FIRST_MD = 100
-_ESCAPED = re.compile(r"\\([0-7]{3})")
-"""How blanks and the like stand in mountinfo (proc(5))."""
 _MODULES = {"0": "raid0", "1": "raid1", "10": "raid10"}
 _CRYPT = ("dm_crypt", "xts", "aes_generic", "aesni_intel", "algif_skcipher")
 """dm_crypt, and what its kernel asks for by names that no depmod table on the node has; some have it built in."""
@@ -231,7 +229,7 @@ def clear(name: str, means: Means) -> None:
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         fields = line.split(" ")
         if fields[2] in owned:
-            means.unmount(Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])))
+            means.unmount(Path(of_mountinfo(fields[4])))
     for number in swaps():
         if (device := f"{os.major(number)}:{os.minor(number)}") in owned:  # by the kernel's name: it is another one in its /proc
             means.tools.run("swapoff", f"/dev/{(means.sys / 'dev/block' / device).resolve().name}")
