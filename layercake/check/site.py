@@ -19,7 +19,7 @@ import msgspec
 from layercake.base.secrets import Vault
 from layercake.check.machine import Machine
 from layercake.head import settings as head_settings
-from layercake.head.head import load_modules
+from layercake.head.hosting.loading import load_modules
 from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Told
 from layercake.head.settings import Settings

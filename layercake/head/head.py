@@ -20,7 +20,7 @@ from imageapi.store.open import open_store
 from imageapi.store.tickets import Tickets as ImageTickets
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
-from layercake.head import events, modules
+from layercake.head import events
 from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
 from layercake.head.access.people import People
@@ -38,13 +38,12 @@ from layercake.head.files.sources import Sources
 from layercake.head.guard.facts import Care, Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
-from layercake.head.hosting import declared
 from layercake.head.hosting.attended import Attended
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
+from layercake.head.hosting.loading import load_modules, section
+from layercake.head.hosting.manager import ServiceManager
 from layercake.head.hosting.patience import Patience
-from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Ear, Hands, Teller
 from layercake.head.lists.facts import Unmet
 from layercake.head.machines.keeper import Machines
@@ -382,19 +381,3 @@ class Head:
     def _image(self, name: str) -> WantedImage:
         image = self.images.get(name)
         return WantedImage(image.name, image.digest, image.size, image.container.to_wire())
-
-
-def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, Launch]]:
-    """The modules that the settings ask for, and how their processes are started. Raises InputError and DeclarationError."""
-    own = modules.built_in()
-    loaded = declared.load(settings.modules)
-    given = {m.name: settings.of(m) for m in own} | {name: found.settings for name, found in loaded.items()}
-    places = modules.references() | {name: found.reference for name, found in loaded.items()}
-    table = Table([*own, *(found.module for found in loaded.values())], given, places)
-    site = settings.site(data_dir)
-    return table, {m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()}
-
-
-def section(settings: Settings, name: str) -> Any:
-    """The settings of a module of the appliance."""
-    return settings.of(next(m for m in modules.built_in() if m.section == name))

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layercake.base.clock import steady_clock
-from layercake.head.head import GARBAGE, load_modules
+from layercake.head.head import GARBAGE
+from layercake.head.hosting.loading import load_modules
 from layercake.head.settings import Settings
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire

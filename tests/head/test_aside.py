@@ -51,6 +51,19 @@ async def outcomes(work: list[Any]) -> tuple[list[Any], int]:
     return [t.exception() or t.result() for t in tasks], most
 
 
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """The collector of garbage passes over what was there before, as in a head that has started: here that is a whole run."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("frozen")
 async def test_many_plans_are_one_process_and_the_rest_is_refused(world: World) -> None:
     own, of_others = cpu(resource.RUSAGE_SELF), cpu(resource.RUSAGE_CHILDREN)
     found, most = await outcomes([world.ops.inventory.plan(MANY, "many.yaml") for _ in range(12)])
@@ -70,18 +83,6 @@ async def test_those_who_look_do_not_keep_an_apply_waiting(world: World) -> None
     for plan in plans:
         plan.cancel()
     await asyncio.gather(*plans, return_exceptions=True)
-
-
-@pytest.fixture
-def frozen() -> Iterator[None]:
-    """The collector of garbage passes over what was there before, as in a head that has started: here that is a whole run."""
-    thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE)
-    yield
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("frozen")
