@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL 
                                   error TEXT);
 CREATE TABLE IF NOT EXISTS machines (key TEXT PRIMARY KEY, data BLOB NOT NULL, report BLOB, accepted BLOB);
 CREATE TABLE IF NOT EXISTS tpms (node TEXT PRIMARY KEY, data BLOB NOT NULL, logs BLOB);
+CREATE TABLE IF NOT EXISTS releases (id TEXT PRIMARY KEY, node TEXT NOT NULL, asked REAL NOT NULL, data BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS audit_at ON audit (at);
 CREATE INDEX IF NOT EXISTS events_node ON events (node);
 CREATE INDEX IF NOT EXISTS alarms_node ON alarms (node);
