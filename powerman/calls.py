@@ -66,4 +66,16 @@ async def scan(service: PowerService, request: ScanRequest) -> list[Found]:
     return await service.scan(request.addresses)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan)
+class PasswordRequest(NodeRequest, kw_only=True):
+    """The password that the user of the inventory shall have at the node's BMC."""
+
+    password: Annotated[str, Meta(min_length=12, max_length=20)]
+
+
+@call("power.password", role=Role.ADMIN, request=PasswordRequest, answer=dict[str, Any], inside=True)
+async def password(service: PowerService, request: PasswordRequest) -> dict[str, Any]:
+    """Give the user of a node's BMC another password, and see that it is taken."""
+    return await service.set_password(request.node, request.password)
+
+
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan, password)

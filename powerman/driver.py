@@ -132,6 +132,9 @@ class PowerDriver(Protocol):
     async def look(self) -> Look:
         """Reads its clock and what the next boot is set to; changes nothing."""
 
+    async def set_password(self, new: str) -> None:
+        """Gives the user that we log in as another password. Raises Unsupported where that cannot be done."""
+
     async def close(self) -> None:
         """Drops connections. The driver is not used again."""
 

@@ -135,6 +135,10 @@ class FakeDriver:
         self.called("look")
         return Look(clock=self.clock.now())
 
+    async def set_password(self, new: str) -> None:
+        """It has no users."""
+        raise Unsupported("cannot set the password: a made-up BMC has no users")
+
     async def close(self) -> None:
         """Notes that it was closed."""
         self.calls.append("close")

@@ -136,6 +136,11 @@ class IpmiDriver:
             device, mode = ipmi_boot(boot)
             return Look(clock=ipmi_clock(clock), device=device, mode=mode)
 
+    async def set_password(self, new: str) -> None:
+        """Sets the password of our own user, by pyghmi."""
+        await self._alive()
+        await self._pyghmi("password", _SLOW_FACTOR, new)
+
     async def close(self) -> None:
         """Ends what is kept open."""
         if (session := self._taken()) is not None:
@@ -149,8 +154,8 @@ class IpmiDriver:
             else:
                 await self._pyghmi(name)
 
-    async def _pyghmi(self, operation: str, factor: float = 1.0) -> Any:
-        return await self._pool.ask(self._spec, operation, self._limit_s * factor)
+    async def _pyghmi(self, operation: str, factor: float = 1.0, given: str = "") -> Any:
+        return await self._pool.ask(self._spec, operation, self._limit_s * factor, given)
 
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""

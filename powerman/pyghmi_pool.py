@@ -24,13 +24,13 @@ class PyghmiPool:
     def __init__(self, size: int = 4) -> None:
         self._places = asyncio.Semaphore(size)
 
-    async def ask(self, spec: BmcSpec, operation: str, limit_s: float) -> Any:
-        """The result of one operation of `pyghmi_worker`, which is killed after `limit_s` seconds.
+    async def ask(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
+        """The result of one operation of `pyghmi_worker` with what it is given, which is killed after `limit_s` seconds.
 
         Raises Unreachable (when killed, too), LoginRefused, Unsupported, OperationFailed.
         """
         request = {"address": spec.address, "port": spec.port, "username": spec.username, "password": spec.password,
-                   "firmware": spec.firmware, "operation": operation}
+                   "firmware": spec.firmware, "operation": operation, "given": given}
         places = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
         environment = {**without_secrets(os.environ), "PYTHONPATH": places}
         async with self._places:

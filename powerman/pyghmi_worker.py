@@ -4,7 +4,7 @@ pyghmi waits in places of its own and shares one I/O thread and its tables of se
 packet at the wrong moment hangs it for good. A process that does one thing and is killed when it is late has none of these
 troubles, and the password reaches it by a pipe, never by the command line.
 
-    {"address", "port", "username", "password", "operation", "firmware"} -> {"ok": true, "result": ...}
+    {"address", "port", "username", "password", "operation", "firmware", "given"} -> {"ok": true, "result": ...}
                                                     or {"ok": false, "kind": "unreachable"|"login"|"unsupported"|"failed", "error"}
 """
 
@@ -22,10 +22,11 @@ from pyghmi.ipmi import command
 from layercake.base.process import leave_no_core
 from powerman.looks.look import ipmi_clock
 
+Request = dict[str, Any]
 _HEALTH = {Health.Ok: "ok", Health.Warning: "warning", Health.Critical: "critical", Health.Failed: "failed"}
 
 
-def _sensors(bmc: Any, _: str) -> list[dict[str, Any]]:
+def _sensors(bmc: Any, _: Request) -> list[dict[str, Any]]:
     found = []
     for reading in bmc.get_sensor_data():
         gone = getattr(reading, "unavailable", 0)
@@ -35,7 +36,7 @@ def _sensors(bmc: Any, _: str) -> list[dict[str, Any]]:
     return found
 
 
-def _event_log(bmc: Any, _: str) -> list[dict[str, str]]:
+def _event_log(bmc: Any, _: Request) -> list[dict[str, str]]:
     def text(entry: dict[str, Any]) -> str:
         return ": ".join(str(entry[key]) for key in ("component", "event") if entry.get(key))
 
@@ -43,7 +44,7 @@ def _event_log(bmc: Any, _: str) -> list[dict[str, str]]:
              "severity": _HEALTH.get(entry.get("severity"), "unknown")} for entry in bmc.get_event_log()]
 
 
-def _look(bmc: Any, _: str) -> dict[str, Any]:
+def _look(bmc: Any, _: Request) -> dict[str, Any]:
     """As `driver.Look`."""
     try:
         clock = ipmi_clock(bytes(bmc.xraw_command(netfn=0x0A, command=0x48)["data"]))  # Get SEL Time
@@ -56,21 +57,30 @@ def _look(bmc: Any, _: str) -> dict[str, Any]:
             "mode": ("uefi" if boot.get("uefimode") else "bios") if known.get(device, device) else ""}
 
 
-def _power(state: str) -> Callable[[Any, str], None]:
-    def ask(bmc: Any, _: str) -> None:
+def _power(state: str) -> Callable[[Any, Request], None]:
+    def ask(bmc: Any, _: Request) -> None:
         bmc.set_power(state, wait=False)    # the caller reads the state back
     return ask
 
 
-def _boot_network(bmc: Any, firmware: str) -> None:
-    bmc.set_bootdev("network", persist=False, uefiboot=firmware == "uefi")
+def _boot_network(bmc: Any, request: Request) -> None:
+    bmc.set_bootdev("network", persist=False, uefiboot=request["firmware"] == "uefi")
 
 
-OPERATIONS: dict[str, Callable[[Any, str], Any]] = {
+def _password(bmc: Any, request: Request) -> None:
+    """Set User Password (section 22.30) of the user that has logged in, who is looked for by the name."""
+    for user in range(1, bmc.get_channel_max_user_count() + 1):
+        if bmc.get_user_name(uid=user, return_none_on_error=True) == request["username"]:
+            bmc.set_user_password(uid=user, mode="set_password", password=request["given"])
+            return
+    raise ValueError("the BMC names no user as it has logged us in")
+
+
+OPERATIONS: dict[str, Callable[[Any, Request], Any]] = {
     "state": lambda bmc, _: bmc.get_power()["powerstate"],
     "on": _power("on"), "off": _power("off"), "soft": _power("shutdown"), "reset": _power("reset"),
     "boot_network": _boot_network, "sensors": _sensors, "event_log": _event_log,
-    "look": _look,
+    "look": _look, "password": _password,
 }
 
 
@@ -90,7 +100,7 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
         bmc = command.Command(bmc=request["address"], port=request["port"], userid=request["username"],
                               password=request["password"], keepalive=False)
         try:
-            result = OPERATIONS[request["operation"]](bmc, request["firmware"])
+            result = OPERATIONS[request["operation"]](bmc, request)
         finally:
             bmc.ipmi_session.logout()
     except (exceptions.PyghmiException, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -103,7 +113,9 @@ def main() -> None:
     """One request, one answer."""
     leave_no_core()
     request = json.loads(sys.stdin.readline())
-    answer = json.dumps(perform(request)).replace(request["password"] or "\0", "***")
+    answer = json.dumps(perform(request))
+    for secret in filter(None, (request["password"], request["given"])):
+        answer = answer.replace(secret, "***")
     sys.stdout.write(answer + "\n")
     sys.stdout.flush()
 

@@ -30,6 +30,7 @@ Result = TypeVar("Result")
 
 _BIGGEST = 4 << 20
 _DECAY = 0.8
+_ACCOUNTS = "/redfish/v1/AccountService/Accounts"
 _ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
 _LAST = {"Connection": "close"}  # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is another
 _CONNECT_S = 2.3                # one that is there takes a connection at once, however long it thinks about the answer then
@@ -148,6 +149,18 @@ class RedfishDriver:
         device, mode, modes, network = redfish_boot(system, self._spec.boot)
         return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
+    async def set_password(self, new: str) -> None:
+        """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has no accounts."""
+        accounts = await self._request("GET", _ACCOUNTS, missing="it has no accounts that could be changed")
+        for member in accounts.get("Members") or ():
+            path = link_of({"one": member}, "one")
+            account = await self._request("GET", path) if path else {}
+            if account.get("UserName") == self._spec.username:
+                tag = account.get("@odata.etag")
+                await self._request("PATCH", path, {"Password": new}, headers={"If-Match": tag} if isinstance(tag, str) else {})
+                return
+        raise Unsupported(f"cannot set the password at {self._spec.where}: it names no account of our user")
+
     async def close(self) -> None:
         """Drops sushy's connection; ours belong to the shared client."""
         self._sushy.close()
@@ -185,12 +198,16 @@ class RedfishDriver:
         """Seconds that one answer may take."""
         return max(self._spec.timeout_s * PATIENCE, 3 * self._slowest)
 
-    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what the service says."""
-        status, answer = await self._exchange(method, path, body, self._login)
+    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: str = "",
+                       headers: Mapping[str, str] = {}) -> Mapping[str, Any]:
+        """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what the service says, and Unsupported
+        with `missing` for a path that is not there."""
+        status, answer = await self._exchange(method, path, body, {**self._login, **headers})
         where = self._spec.where
         if status in (401, 403):
             raise login_refused(where, self._spec.username, message_of(answer))
+        if status == 404 and missing:
+            raise Unsupported(f"cannot use the BMC at {where}: {missing}")
         if status == 404:
             self._targets = None        # the system has another path now, after a firmware update say: look again next time
         if status >= 300:

@@ -17,7 +17,7 @@ from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
-from powerman.driver import SLOW_HINT, PowerDriver, PowerState
+from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
 from powerman.inventory import SIM
 from powerman.ipmi import IpmiDriver
 from powerman.looks.look import Looked, look_at_all
@@ -249,6 +249,23 @@ class PowerService(Service):
             await bmc.read()
         self._tell(bmc, "read on request", always=tell)
         return bmc.status()
+
+    async def set_password(self, node: str, new: str) -> dict[str, Any]:
+        """Gives the user of a node's BMC another password, and logs in with it; "left" says why that is not possible. One that it
+        has already, of an attempt that was cut off, is found out by the login. Raises LayercakeError."""
+        async with self.asking(node) as bmc:
+            probe = self._make_driver(replace(bmc.spec, password=new), self._shared)
+            try:
+                await bmc.ask(lambda: bmc.driver.set_password(new))
+            except Unsupported as error:
+                return {"where": bmc.spec.where, "left": error.message}
+            except LoginRefused:
+                await bmc.ask(probe.state)
+            else:
+                await bmc.ask(probe.state)
+            finally:
+                await probe.close()
+        return {"where": bmc.spec.where, "left": ""}
 
     async def look(self, limit_s: float) -> list[Looked]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""

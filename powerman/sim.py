@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import LogEntry, Look, PowerState, Sensor, unreachable
+from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.settings import BmcSpec
 
 SOCKET = "sim.sock"
@@ -136,6 +136,10 @@ class SimDriver:
         """A BMC without a clock."""
         await self._ask("state")
         return Look(clock=None)
+
+    async def set_password(self, new: str) -> None:
+        """It has no users."""
+        raise Unsupported("cannot set the password: a made-up BMC has no users")
 
     async def close(self) -> None:
         """The line is everybody's."""

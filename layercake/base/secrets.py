@@ -23,6 +23,7 @@ OF_FILES = "files"
 
 _KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
+_NEXT = ".next"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -155,6 +156,50 @@ class Vault:
         if not data or len(data) > MAX_WHOLE:
             raise InputError(f"cannot read secret {path}: it is empty, or longer than {MAX_WHOLE} bytes")
         return data
+
+    def prepare(self, ref: SecretRef, make: Callable[[], str]) -> str:
+        """A new value for a secret in a file, on disk beside it; one that was prepared before is given again. Raises InputError for
+        another kind of secret, or a directory that cannot be written to."""
+        path = self._beside(ref)
+        try:
+            if not path.exists():
+                new = path.with_name(f"{path.name}.new")
+                new.unlink(missing_ok=True)
+                descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                with os.fdopen(descriptor, "w") as file:
+                    file.write(make() + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                new.rename(path)
+                _settle(path.parent)
+        except OSError as error:
+            raise InputError(f"cannot write a secret beside {ref.file}: {error.strerror}") from None
+        return self.open(SecretRef(file=str(path.relative_to(self.directory)))).reveal()
+
+    def commit(self, ref: SecretRef) -> None:
+        """The value that was prepared is the secret's from now on. Raises InputError."""
+        path = self._beside(ref)
+        try:
+            path.rename(path.with_name(path.name.removesuffix(_NEXT).removeprefix(".")))
+            _settle(path.parent)
+        except OSError as error:
+            raise InputError(f"cannot write secret {ref.file}: {error.strerror}") from None
+
+    def _beside(self, ref: SecretRef) -> Path:
+        if ref.file is None:
+            raise InputError(f"cannot write secret {ref}: it is no file")
+        path = self.directory / within(self.directory, Path(ref.file))
+        if path.is_symlink() or path.parent.resolve() != self.directory.resolve() / path.parent.relative_to(self.directory):
+            raise InputError(f"cannot write secret {ref.file}: a symbolic link is on its way")
+        return path.with_name(f".{path.name}{_NEXT}")
+
+
+def _settle(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:

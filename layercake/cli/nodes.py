@@ -1,4 +1,4 @@
-"""`layercake node`: list, show, explain, clear, up, off, set, logs, exec."""
+"""`layercake node`: list, show, explain, clear, up, off, set, logs, exec, release."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from layercake.cli.common.command import FAILED, Answer, App, command, nodes_arg
 from layercake.cli.common.output import Column, Output, seconds, short
 from layercake.cli.events import HISTORY, event_row
 from layercake.cli.guard import maintenance, remedy, take
+from layercake.cli.releases import release
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed, Unreachable
 
@@ -28,7 +29,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take, remedy):
+for _command in (maintenance, take, remedy, release):
     node.add_command(_command)
 
 

@@ -51,6 +51,9 @@ from layercake.head.machines.module import HARDWARE
 from layercake.head.machines.table import Rows
 from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
+from layercake.head.releases.keeper import Keeper
+from layercake.head.releases.kept import Releases
+from layercake.head.releases.means import HeadMeans
 from layercake.head.rolls import subjects
 from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.rolls.manager import Rolls
@@ -144,6 +147,9 @@ class Head:
         address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
                              self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms)
+        self.releases = Keeper(self.store, self.desire, Releases(self.database, self.store), HeadMeans(
+            self.store, self.desire, self.nodes, self.sync, self.joining, self.files.keys, self.disks, self.machines, self.vault,
+            self.table, self.order, self.ask, self.teller.changed), self.clock)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -214,6 +220,7 @@ class Head:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.releases.stop()
         await self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await self.files.close()
@@ -236,6 +243,7 @@ class Head:
         self.networks.load(self.database.documents(NETWORKS))
         self.files.load(self.database.documents(SOURCES) | self.database.documents(HOST_KEYS))
         self.disks.load(self.database.documents)
+        self.releases.load()
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         for record in self.store:
             # What was packed may have been so by other modules' variables.
@@ -272,6 +280,7 @@ class Head:
                     self.patience.look()
                     self.services.trim_logs()
                 self.rolls.tick()
+                self.releases.look()
                 self.store.count()
                 self.database.health.look(self.store)
             except Exception:  # the loop outlives a bug in handling one node
@@ -308,6 +317,7 @@ class Head:
         self.guard.forget(record)
         self.patience.forget(record)
         self.files.forget(record)
+        self.releases.removed(record)
         self.disks.forget(record)
         self.store.remove(record)
         self.teller.removed(record)

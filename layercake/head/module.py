@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from layercake.head.events import EVENTS
 from layercake.head.inventory import Wishes
+from layercake.head.releases.events import EVENTS as OF_RELEASES
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.module import Goals, Module, Part
@@ -32,5 +33,5 @@ MUTATIONS: tuple[Mutation, ...] = (attach, await_return)
 MODULE = Module(
     name="head", doc="The bond with the nodes: they join, speak, and fall silent.", part=Part(Wishes),
     variables=VARIABLES, mutations=MUTATIONS,
-    goals=Goals(up={"run": "SYNC"}), events=EVENTS,
+    goals=Goals(up={"run": "SYNC"}), events=(*EVENTS, *OF_RELEASES),
 )

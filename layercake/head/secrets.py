@@ -12,7 +12,7 @@ from layercake.head.head import Head
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.module import NodePart, Part
+from layercake.moduleapi.module import Part, references
 
 LOOK_S = 60.0
 """How often the files of secrets are looked at, at most."""
@@ -49,11 +49,6 @@ class Warnings:
             self._seen, nodes = seen, [r.node for r in head.store]
             self._found = await asyncio.to_thread(warnings, nodes, head.table.parts, head.vault)
         return self._found
-
-
-def references(part: NodePart) -> list[SecretRef]:
-    """The secrets that a module's part of a node refers to."""
-    return [value for name in part.__struct_fields__ if isinstance(value := getattr(part, name), SecretRef)]
 
 
 def refuse_outside(nodes: Iterable[Node], directory: Path) -> None:

@@ -47,7 +47,8 @@ class NoRequest(msgspec.Struct, forbid_unknown_fields=True):
 class Call:
     """Something that a module can be asked outside the state engine: `handler(service, request) -> answer`, JSON-ready.
 
-    `name` is a dotted word that no other module has ("power.sensors"); `request` and `answer` are types that msgspec knows.
+    `name` is a dotted word that no other module has ("power.sensors"); `request` and `answer` are types that msgspec knows. One
+    that is `inside` is asked by the head itself and by nobody else: there may be a secret in it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Call:
     request: type[msgspec.Struct]
     answer: Any
     handler: Callable[[Any, Any], Awaitable[Any]] | None = field(compare=False, repr=False, default=None)
+    inside: bool = False
 
     @property
     def per_node(self) -> bool:
@@ -64,11 +66,11 @@ class Call:
 
 
 def call(name: str, *, role: Role, request: type[msgspec.Struct] = NodeRequest,
-         answer: Any = Any) -> Callable[[Callable[[Any, Any], Awaitable[Any]]], Call]:
+         answer: Any = Any, inside: bool = False) -> Callable[[Callable[[Any, Any], Awaitable[Any]]], Call]:
     """Declares the decorated handler as a call; the first line of its docstring is the summary."""
 
     def wrap(handler: Callable[[Any, Any], Awaitable[Any]]) -> Call:
-        return Call(name, (handler.__doc__ or "").strip().partition("\n")[0], role, request, answer, handler)
+        return Call(name, (handler.__doc__ or "").strip().partition("\n")[0], role, request, answer, handler, inside)
 
     return wrap
 
@@ -122,6 +124,11 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
     KEY: ClassVar[str] = ""
     ENTRY: ClassVar[type[msgspec.Struct] | None] = None
     WHOLE: ClassVar[bool] = False
+
+
+def references(part: NodePart) -> list[SecretRef]:
+    """The secrets that a module's part of a node refers to."""
+    return [value for name in part.__struct_fields__ if isinstance(value := getattr(part, name), SecretRef)]
 
 
 @dataclass(frozen=True, slots=True)

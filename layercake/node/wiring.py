@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import imageapi.mutations
 import minos.disks.mutations
@@ -23,11 +24,13 @@ from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
 from minos.agent.state import Session
 from minos.agent.tasks.keeper import TaskKeeper
+from minos.agent.wanted import no_orders
 from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
     from layercake.node.serving import Serving
     from minos.agent.metadata.service import Metadata
+    from minos.erase.orders import Orders
     from minos.survey.keeper import Keeper
 
 
@@ -120,6 +123,23 @@ def handlers(images: ImageSet, disks: LateDisks, run: Path, tell_all: Callable[[
     return {m.name: bind(m.handler) for m in known if m.handler}
 
 
+class LateOrders:
+    """What a release needs on a machine that is ours: nothing of it is imported before the head asks for it."""
+
+    def __init__(self) -> None:
+        self._alone = threading.Lock()
+        self._orders: Orders | None = None
+
+    def carry_out(self, settled: Callable[[], bool], request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One order (minos.erase.orders). Raises LayercakeError."""
+        with self._alone:
+            if self._orders is None:
+                from minos.erase.orders import Orders
+
+                self._orders = Orders(settled)
+        return self._orders.carry_out(request)
+
+
 def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False) -> Agent:
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the machine runs minOS, and its
     interfaces are the agent's to set. Raises LayercakeError."""
@@ -135,4 +155,5 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, disks, run, early.link.drain, network.wait), early.inbox.put)
     return Agent(early, images, worker, LateApi(early, images, api_port, owner=owner), network, preparing,
+                 orders=LateOrders().carry_out if owner else no_orders,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from typing import Any
 from minos.agent.bond.outbox import EventSink
 from minos.agent.state import Config, Session
 from minos.events import HARDWARE, NO_DRIVER
-from minos.hardware import FOUND, SYS, driver, explain
+from minos.hardware import FOUND, PACKED, SYS, driver, explain
+
+QUIET_S = 10.0
+"""Seconds without a new driver after which a machine has all that it will have."""
 
 
 class Came:
@@ -25,10 +29,12 @@ class Came:
 class Hardware:
     """Tells it when it was written, and what has changed later. `post` takes messages to the loop, from any thread."""
 
-    def __init__(self, config: Config, event: EventSink, post: Callable[[object], None], *, sys: str = SYS) -> None:
+    def __init__(self, config: Config, event: EventSink, post: Callable[[object], None], *, sys: str = SYS,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._event, self._post, self._sys = config, event, post, sys
         self._path = Path(config.run, FOUND)
         self._seen, self._news = 0, False
+        self._clock, self._changed_at = clock, clock()
         self._found: dict[str, Any] = {"cards": ()}
         self._told: set[str] = set()
         self._asked: set[str] = set()
@@ -40,10 +46,16 @@ class Hardware:
         self._session = session
         self._read()
         if self._thread is not None and not self._thread.is_alive():
-            self._thread, self._news = None, True
+            self._thread, self._news, self._changed_at = None, True, self._clock()
         if self._news and ask and self._thread is None:
             self._news = False
             self._go_on()
+
+    def settled(self) -> bool:
+        """Whether nothing has changed for a while, and nothing is being fetched: what one driver finds may need another."""
+        thread = self._thread
+        there = self._seen != 0 or not Path(PACKED).exists()
+        return there and not self._news and (thread is None or not thread.is_alive()) and self._clock() - self._changed_at > QUIET_S
 
     def head_restarted(self) -> None:
         """The head may be a newer one, which has drivers to give: devices that are without one are asked about again."""
@@ -58,6 +70,7 @@ class Hardware:
         if touched == self._seen:
             return
         self._seen, self._news, self._found = touched, True, json.loads(self._path.read_text())
+        self._changed_at = self._clock()
         cards, count, took = self._found["cards"], len(self._found["modules"]), self._found["cold_plug_s"]
         self._event(HARDWARE, f"{count} drivers, all there after {took} s", cards=cards, modules=count, cold_plug_s=took)
 

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from layercake.kraken.errors import OperationFailed
@@ -24,7 +25,7 @@ from minos.agent.hardware import Came, Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
-from minos.agent.wanted import NodeImages, Wanted, check
+from minos.agent.wanted import NodeImages, Orders, Wanted, check, no_orders
 from minos.agent.worker import Done, Worker
 
 if TYPE_CHECKING:
@@ -92,12 +93,12 @@ class Agent:
     """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds."""
 
     def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, network: NodeNetwork, files: NodeFiles, *,
-                 clock: Callable[[], float], clock_ns: Callable[[], int]) -> None:
+                 orders: Orders = no_orders, clock: Callable[[], float], clock_ns: Callable[[], int]) -> None:
         self._early = early
         self._images = images
         self._worker = worker
         self._api = api
-        self._network, self._files = network, files
+        self._network, self._files, self._orders = network, files, orders
         self._clock, self._clock_ns = clock, clock_ns
         self._selector = selectors.DefaultSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
@@ -135,7 +136,9 @@ class Agent:
         early = self._early
         bond = Bond(early, session, clock=self._clock, clock_ns=self._clock_ns)
         machine = Machine(session, self._worker, early.event, self._clock, early.jitter)
-        self._work = Work(session, bond, machine, Wanted(self._images, machine, early.link, early.file, self._worker.interrupt))
+        wanted = Wanted(self._images, machine, early.link, early.file, self._worker.interrupt,
+                        partial(self._orders, self._hardware.settled))
+        self._work = Work(session, bond, machine, wanted)
         self._selector.register(bond, selectors.EVENT_READ)
         self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
         self._drivers_at = self._clock() + DRIVERS_DELAY

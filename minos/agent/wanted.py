@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from layercake.kraken.errors import LayercakeError, OperationFailed
@@ -43,6 +44,20 @@ class NodeImages(Protocol):
         """Bounds the logs."""
 
 
+Settled = Callable[[], bool]
+"""Whether all devices of this machine have the drivers that they will have."""
+Orders = Callable[[Settled, Mapping[str, Any]], Mapping[str, Any]]
+"""Carries an order of the head's out that ends what is kept on this machine (minos.erase.orders). Raises LayercakeError."""
+
+
+def no_orders(settled: Settled, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of an agent whose machine is not its own."""
+    raise OperationFailed("cannot do that: this agent does not run in minOS")
+
+
+_NO_ORDERS = partial(no_orders, lambda: False)
+
+
 def check(document: object) -> None:
     """Raises OperationFailed if a document is not as agreed (wire reference, D)."""
     if not isinstance(document, Mapping):
@@ -62,13 +77,15 @@ def _is_request(request: object) -> bool:
 class Wanted:
     """What the head wants of this node. `interrupt` asks the mutation under way to give up."""
 
-    def __init__(self, images: NodeImages, machine: Machine, link: Link, file: SessionFile, interrupt: Callable[[], None]) -> None:
+    def __init__(self, images: NodeImages, machine: Machine, link: Link, file: SessionFile, interrupt: Callable[[], None],
+                 orders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _NO_ORDERS) -> None:
         self.revision = 0
         self._images = images
         self._machine = machine
         self._link = link
         self._file = file
         self._interrupt = interrupt
+        self._orders = orders
         self._answered: set[int] = set()
         self._anew = True
 
@@ -112,6 +129,8 @@ class Wanted:
         elif request.get("kind") == "logs":
             name, lines = str(request.get("container", "")), max(1, min(request.get("lines", 200), 10_000))
             threading.Thread(target=self._logs, args=(number, name, lines), daemon=True).start()
+        elif request.get("kind") in ("erase", "clear-tpm"):
+            threading.Thread(target=self._ordered, args=(number, dict(request)), daemon=True).start()
         else:
             self._link.answer(number, {"ok": False, "error": f"this agent does not know {str(request.get('kind'))[:40]!r}"})
 
@@ -119,5 +138,12 @@ class Wanted:
         """Runs on a thread: asking a systemd journal takes its time."""
         try:
             self._link.answer(number, {"ok": True, "text": self._images.logs(name, lines)})
+        except (LayercakeError, OSError) as error:
+            self._link.answer(number, {"ok": False, "error": str(error)})
+
+    def _ordered(self, number: int, request: Mapping[str, Any]) -> None:
+        """Runs on a thread: a TPM takes its time, and so do disks."""
+        try:
+            self._link.answer(number, {"ok": True, **self._orders(request)})
         except (LayercakeError, OSError) as error:
             self._link.answer(number, {"ok": False, "error": str(error)})

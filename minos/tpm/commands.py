@@ -9,11 +9,12 @@ from layercake.kraken.errors import OperationFailed
 from minos.tpm.device import Transport
 from minos.tpm.wire import GENERATED, NULL, SHA256, Reader, selection, sized, u8, u16, u32
 
-OWNER, ENDORSEMENT, NOTHING, PASSWORD = 0x40000001, 0x4000000B, 0x40000007, 0x40000009
+OWNER, ENDORSEMENT, LOCKOUT, NOTHING, PASSWORD = 0x40000001, 0x4000000B, 0x4000000A, 0x40000007, 0x40000009
 """Permanent handles (TPM_RH, TPM_RS; Part 2 section 7.4)."""
 _NO_SESSIONS, _SESSIONS = 0x8001, 0x8002
 _NV_READ, _CREATE_PRIMARY, _ACTIVATE, _POLICY_SECRET, _QUOTE = 0x14E, 0x131, 0x147, 0x151, 0x158
 _NV_READ_PUBLIC, _READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = 0x169, 0x173, 0x176, 0x17A, 0x17E
+_CLEAR = 0x126
 _RETRY, _TRIES = (0x922, 0x908, 0x90A), 20
 """TPM_RC_RETRY, _YIELDED, _TESTING: the same command is to be sent again (Part 2 section 6.6.3)."""
 _MEANING = {0x98E: "its password is another one", 0x9A2: "its password is another one: somebody has set one for the endorsement "
@@ -65,6 +66,10 @@ class Tpm:
             return "".join(c for c in found.take(4).decode("ascii", "replace") if c.isalnum())
         except ValueError as error:
             raise _odd(error) from None
+
+    def clear(self) -> None:
+        """Has it forget its owner: his keys, passwords and places are gone, the endorsement key stays (Part 3, TPM2_Clear)."""
+        self._command(_CLEAR, u32(LOCKOUT) + _auth())
 
     def registers(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
         """What is in registers, of the bank of SHA-256."""

@@ -25,6 +25,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "ApplyRequest": {"yaml": RACK}, "InventoryText": {"yaml": RACK}, "RangeRequest": {}, "StateRequest": {"state": "up"},
     "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "ImageRequest": {"path": "/none", "name": "x"},
     "RollRequest": {"image": "three"}, "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},
+    "ReleaseRequest": {}, "ReleaseChange": {"what": "retry"},
     "ThawRequest": {}, "OutageRequest": {"domain": "none"}, "MaintenanceRequest": {"reason": "a test"}, "CareRequest": {},
     "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},
     "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},

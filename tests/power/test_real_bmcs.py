@@ -299,3 +299,19 @@ def test_no_secret_leaves_the_service(bmcs: Rack) -> None:
         said += [repr(link.events), repr(link.discoveries)]
         assert not any(password in text for text in said)
     with_service(bmcs, {f"n{i}": record(bmcs, i) for i in (0, 1)}, body)
+
+
+def test_the_password_of_a_real_bmc_is_turned_and_tried(bmcs: Rack) -> None:
+    assert bmcs.secrets is not None
+    old, new = bmcs.secrets.password, "turned-once-16ch"
+
+    async def turned(service: PowerService, link: FakeLink) -> list[dict[str, Any]]:
+        there = await service.set_password("n0", new)
+        again = await service.set_password("n0", new)  # the head was stopped before it knew: the BMC has it already
+        await service.node_changed("n0", record(bmcs, 0, password=new))
+        return [there, again, await service.set_password("n0", old), await service.set_password("n1", new)]
+
+    *ipmi, redfish = with_service(bmcs, {"n0": record(bmcs, 0), "n1": record(bmcs, 1)}, turned)
+    assert [said["left"] for said in ipmi] == ["", "", ""]
+    assert "no accounts" in redfish["left"], "this emulator has none; tests/power/test_redfish_web.py has"
+    assert with_driver(bmcs, spec(bmcs, 0), lambda driver: driver.state()) in PowerState

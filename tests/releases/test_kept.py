@@ -162,11 +162,16 @@ def test_the_last_ones_are_kept_by_order_not_by_clock(tmp_path: Path) -> None:
         assert [one.asked for one in releases.of("n1")] == [*(1000.0 - w for w in range(3, KEPT + 2)), 1.0]
         assert releases.of("n1")[-1] == held
         assert releases.why_held("n1")
-        await releases.forget("n1")
+        releases.gone("n1")
         assert not releases.of("n1")
+        await releases.begin("n1", "ann")
 
     at(tmp_path / "db", work)
-    at(tmp_path / "db", lambda releases: releases.begin("n1", "ann"))
+    assert len(at(tmp_path / "db", lambda releases: _all(releases))) == 1
+
+
+async def _all(releases: Releases) -> tuple[Release, ...]:
+    return releases.of("n1")
 
 
 def test_a_row_that_cannot_be_read_holds_its_node(tmp_path: Path) -> None:

@@ -20,13 +20,14 @@ def drive(kinds: list[str], **facts: Any) -> dict[str, Any]:
 @dataclass
 class MiniRedfish:
     """`drives` are those of the `owner`: Systems, or Managers as services before 2020 have it. `targets` are what the next boot can
-    be set to; `boot` is what it was set to. `deaf`: an insertion is taken, and nothing comes of it."""
+    be set to; `boot` is what it was set to; `accounts` are the users' passwords. `deaf`: an insertion is taken, and nothing comes of it."""
 
     drives: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner: str = "Systems"
     targets: tuple[str, ...] = ("Pxe", "Cd", "Usb", "UefiHttp")
     more: dict[str, Any] = field(default_factory=dict)
     deaf: bool = False
+    accounts: dict[str, str] = field(default_factory=dict)
     boot: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -51,7 +52,11 @@ class MiniRedfish:
             return web.json_response(found or {}, status=200 if found else 404)
         body = await request.json() if request.can_read_body else {}
         self.asked.append((path.removeprefix(f"{ROOT}/"), body))
-        if request.method == "PATCH":
+        if request.method == "PATCH" and "/Accounts/" in path:
+            if request.headers.get("If-Match") != "W/7":
+                return web.Response(status=428)
+            self.accounts[path.rpartition("/")[2]] = body["Password"]
+        elif request.method == "PATCH":
             self.boot |= body.get("Boot", {})
         else:
             name, _, action = path.partition("/VirtualMedia/")[2].partition("/Actions/VirtualMedia.")
@@ -79,6 +84,10 @@ class MiniRedfish:
         found[f"{ROOT}/{self.owner}/1"] |= link
         if self.drives:
             found[media] = {"Name": "Media", "Members": [{"@odata.id": f"{media}/{name}"} for name in self.drives]}
+        if self.accounts:
+            place = f"{ROOT}/AccountService/Accounts"
+            found[place] = {"Members": [{"@odata.id": f"{place}/{name}"} for name in self.accounts]}
+            found |= {f"{place}/{name}": {"UserName": name, "@odata.etag": "W/7"} for name in self.accounts}
         for name, facts in self.drives.items():
             actions = {f"#VirtualMedia.{action}": {"target": f"{media}/{name}/Actions/VirtualMedia.{action}"}
                        for action in ("InsertMedia", "EjectMedia")}

@@ -34,6 +34,7 @@ class Site:
     """A rack with a head over it. `inventory()` names the nodes n0 and n1 only."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
         self.tpms = Tpms(directory / "tpm")
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,6 +30,38 @@ def inventory(site: Site, image: str, **layouts: object) -> str:
     data = yaml.safe_load(site.inventory())
     data["nodes"]["n0"] |= {"images": [image], "disks": {**disks.LAYOUTS, **layouts}}
     return str(yaml.safe_dump(data))
+
+
+def released(site: Site) -> None:
+    """Nodes are released: nothing of what was written is on any disk, seen from outside of the machine, and a TPM is cleared."""
+    head, files = site.head, sorted(site.directory.glob("*.raw"))
+    assert [file.stem for file in files if holds(file)] == ["nv", "sa", "va", "vb"]
+    head.cli("node", "release", "n[0-1]", "--yes")
+    assert "released" in head.cli("power", "off", "n0", "--yes", check=False).stderr
+    for name in ("n0", "n1"):
+        head.wait(f"the release of {name} is over", partial(is_over, site, name), BOOT_S)
+    shown, other = release_of(site, "n0"), release_of(site, "n1")
+    assert shown["state"] == other["state"] == "done", (shown, other)
+    assert {step["name"]: step["result"] for step in other["steps"]}["tpm"] == "done"
+    zeros = "overwritten with zeros"
+    assert {disk["serial"]: disk["way"] for disk in shown["disks"]} == {
+        "VD-va": zeros, "VD-vb": zeros, "SA-1": zeros, "NV-1": "NVMe Format"}
+    assert [file.stem for file in files if holds(file)] == []
+
+
+def release_of(site: Site, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = site.head.api("GET", f"/v1/nodes/{name}/releases")["releases"][0]
+    return found
+
+
+def is_over(site: Site, name: str) -> bool:
+    return release_of(site, name)["state"] != "running"
+
+
+def holds(file: Path) -> bool:
+    """Whether there is anything but zeros in a file."""
+    with file.open("rb") as disk:
+        return any(data.strip(b"\0") for data in iter(partial(disk.read, 1 << 20), b""))
 
 
 def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tmp_path: Path) -> None:
@@ -61,6 +95,7 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
     head.wait("it says what it has", lambda: logged(site), 60)
     assert logged(site) == "kept=2 scratch=0", "what was kept is there, and the scratch is empty"
     assert "made anew for layout other; it held ext4 'payroll'" in " ".join(e["text"] for e in head.history("n0"))
+    released(site)
     site.disks = {}
     head.apply(site.inventory())
     head.wait_converged(BOOT_S, {"n0"})

@@ -55,6 +55,8 @@ _MAX_CLAIM = 16384
 _CLAIM = ("node", "token", "boot_id", "mac", "version")
 _MAX_EVENTS = 500
 _MAX_DATA, _MAX_TEXT = 16384, 2000
+NOT_WHILE_HELD = ("disks", "uinit")
+"""What a node is not told of while it is being released (minos.disks, minos.tasks)."""
 WEIGHT = 5.0
 """What a request of a node counts at the door: twenty a second are a lot for it."""
 OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
@@ -177,7 +179,10 @@ class NodeApi:
         return record, Claim(str(claim["token"]), str(claim["boot_id"]), str(claim["mac"]), address)
 
     def _document(self, record: Record) -> dict[str, Any]:
-        return {**self._table.told_to(record.node), **self._files.document(record),
+        told = self._table.told_to(record.node)
+        if record.held is not None:  # what is erased next is not mounted, and no task is begun
+            told = {word: its for word, its in told.items() if word not in NOT_WHILE_HELD}
+        return {**told, **self._files.document(record),
                 **self._disks.document(record, self._address), **desired(
             record, self._address, self._requests.get(record.node.id, {}), self._images.attachment, self._boots.order(record.boots),
             {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,

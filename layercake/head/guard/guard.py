@@ -101,7 +101,7 @@ class Guard:
         """A node speaks, and is in sync."""
         key, care = record.node.id, record.care
         said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
-        up = care.order is None and record.node.state == "up"
+        up = record.meant == "up"
         if (care.ours, care.up, care.busy, care.released, care.wished) != (True, up, said, False, 0.0):
             record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
             self._store.mark(record)
@@ -145,7 +145,7 @@ class Guard:
             if order.what == "cycle":
                 self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
             self._hands.want_again(record)
-        elif record.node.state == "off" and care.up:
+        elif record.meant == "off" and care.up:
             record.care = replace(care, up=False, busy=False)
             self._silent.pop(record.node.id, None)
             self._store.mark(record)
@@ -218,7 +218,7 @@ class Guard:
 
     def _starts(self, record: Record) -> bool:
         """Whether a step is on the way to a running node."""
-        return record.care.order is None and record.node.state == "up"
+        return record.meant == "up"
 
     def _ends(self, record: Record, mutation: str) -> bool:
         """Whether a step ends what may run there, or the session that it has."""
@@ -349,12 +349,13 @@ class Guard:
         draft.after(lambda: setattr(self, "freeze", stop))
 
     def refuse_frozen(self, records: Iterable[Record], what: str) -> None:
-        """Raises Refused if one of the nodes is frozen, or all of the site is."""
-        frozen = [r for r in records if (self.freeze or r.care.freeze) is not None]
+        """Raises Refused if one of the nodes is frozen or being released, or all of the site is frozen."""
+        frozen = [r for r in records if (self.freeze or r.care.freeze or r.held) is not None]
         if frozen:
             more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
             names = ", ".join(r.name for r in frozen[:10])
-            raise Refused(f"cannot {what} {names}{more}: {self.stopped(frozen[0])}", hint="`layercake thaw` ends a freeze")
+            raise Refused(f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
+                          hint="`layercake thaw` ends a freeze; see `layercake node release --show`")
 
     # -- what is shown
 
@@ -368,6 +369,8 @@ class Guard:
         stop = self.freeze or record.care.freeze
         if stop is not None:
             return f"frozen by {stop.by}: {stop.reason}"
+        if record.held is not None:
+            return record.held.why
         care = record.care.maintenance
         return f"in maintenance by {care.by}: {care.reason}" if care is not None else ""
 

@@ -17,7 +17,8 @@ from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, status_of, wish_of
 from layercake.kraken.variables import UNKNOWN
 
-BMC, BOOT, DARK, DISKS, ROLLS = ("bmc-troubles", "nodes-do-not-come-up", "half-the-rack-is-dark", "disks", "roll-with-care")
+BMC, BOOT, DARK, DISKS, ROLLS, RELEASE = ("bmc-troubles", "nodes-do-not-come-up", "half-the-rack-is-dark", "disks",
+                                          "roll-with-care", "release-a-node")
 """Pages of the docs' how-tos."""
 _ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-f:]+\](:\d+)?|\b(?=[0-9a-f]+:[0-9a-f]*:)[0-9a-f:]{4,39}\b")
 _COUNT = re.compile(r"\b\d+(\.\d+)?(?= ?(s|ms|seconds|attempts?|times)\b)")
@@ -60,6 +61,9 @@ def what_of(record: Record, now: float, waits: Verdict | None, stopped: str, ste
         return What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS) \
             if record.unhealthy and not brief else None
     name = status.value
+    if record.held is not None:
+        return What(name, "it is being released" if brief else plain(record.held.why, record),
+                    "layercake node release --show NODE", RELEASE)
     if stopped:
         return What("stopped", "a person has said that nothing is done to it" if brief else stopped,
                     "layercake thaw, layercake node maintenance end NODE", DARK)

@@ -16,6 +16,7 @@ from layercake.head.operations.inventory import InventoryChanges
 from layercake.head.operations.machines import MachineRequests
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.power import Power
+from layercake.head.operations.releases import NodeReleases
 from layercake.head.operations.rolls import RollRequests
 from layercake.head.operations.tokens import TokenChanges
 from layercake.head.operations.tpm import NodeTpms
@@ -39,4 +40,5 @@ class Operations:
         self.machines = MachineRequests(head, self.nodes)
         self.tokens = TokenChanges(head)
         self.tpms = NodeTpms(head, self.nodes)
+        self.releases = NodeReleases(head, self.nodes)
         head.machines.replacing.take = self.inventory.take_board

@@ -11,7 +11,7 @@ import msgspec
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.state.store import Record
-from layercake.kraken.errors import InputError, LayercakeError
+from layercake.kraken.errors import InputError, LayercakeError, NotFound
 from layercake.moduleapi.module import Call
 
 AT_ONCE = 64
@@ -25,8 +25,11 @@ class Calls:
         self._nodes = nodes
 
     def find(self, name: str) -> Call:
-        """The call of that name. Raises NotFound."""
-        return self._head.table.call(name)
+        """The call of that name, of those that people may ask. Raises NotFound."""
+        found = self._head.table.call(name)
+        if found.inside:
+            raise NotFound(f"cannot call {name}: only the head itself does", hint="see `layercake calls`")
+        return found
 
     async def ask(self, name: str, nodes: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         """[{"node", "ok", "answer", "error", "hint"}], one for each node of the range, or one with node "" for a call that is about
@@ -60,4 +63,4 @@ class Calls:
         return [{
             "name": c.name, "module": table.caller[c.name], "summary": c.summary, "role": c.role.name.lower(),
             "per_node": c.per_node, "request": msgspec.json.schema(c.request), "answer": msgspec.json.schema(c.answer),
-        } for _, c in sorted(table.calls.items())]
+        } for _, c in sorted(table.calls.items()) if not c.inside]

@@ -238,10 +238,18 @@ class InventoryChanges:
             if new.removed and not allow_remove:
                 raise Refused(f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
                               hint="say --allow-remove if that is meant")
+            self._refuse_held(new.removed)
             moved, rolls = await self._enact(draft, new, consent)
             self._files.take(draft, wanted, said_by(consent.by))
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
+
+    def _refuse_held(self, removed: Iterable[str]) -> None:
+        """A node that was taken out and added again would be held no more, with its disks as they are."""
+        held = [name for name in removed if self._store.named(name).held is not None]
+        if held:
+            raise Refused(f"cannot remove {', '.join(held[:NAMED])}: being released, and not done",
+                          hint="`layercake node release --abandon` and `--free` end that")
 
     async def entries(self, text: str, file: str) -> dict[str, Node]:
         """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors, InputError."""

@@ -6,12 +6,13 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from layercake.head.releases.record import Release
+from layercake.head.releases.record import Release, freed
 from layercake.head.state.database import Database
-from layercake.head.state.store import Store
+from layercake.head.state.store import Store, WantedImage
 from layercake.kraken.errors import NotFound, Refused
 
 KEPT = 10
@@ -25,6 +26,7 @@ class Releases:
         self._database, self._store = database, store
         self._of: dict[str, list[Release]] = {}
         self._unreadable: set[str] = set()
+        self._gone: list[str] = []
         self._alone = asyncio.Lock()
 
     def load(self) -> None:
@@ -51,12 +53,12 @@ class Releases:
         found = self._of.get(node)
         return found[-1].why if found else ""
 
-    async def begin(self, node: str, by: str) -> Release:
+    async def begin(self, node: str, by: str, before: tuple[WantedImage, ...] = (), *, force: bool = False) -> Release:
         """A new release of a node. Raises Refused while another one holds it, and OperationFailed if it cannot be written."""
         async with self._alone:
             if why := self.why_held(node):
                 raise Refused(f"cannot release {node}: {why}")
-            release = Release(id=secrets.token_hex(8), node=node, by=by, asked=self._store.wall())
+            release = Release(id=secrets.token_hex(8), node=node, by=by, asked=self._store.wall(), before=before, force=force)
             await self._put(release, [*self._of.get(node, ()), release])
             return release
 
@@ -71,21 +73,41 @@ class Releases:
             await self._put(release, [*found[:-1], release])
             return release
 
-    async def forget(self, node: str) -> None:
-        """A node is gone, and its releases with it. Raises OperationFailed."""
+    async def free(self, node: str, by: str) -> None:
+        """A person takes the hold of a release away that was abandoned, or cannot be read. Raises Refused where none is, and
+        OperationFailed."""
         async with self._alone:
-            await self._database.ask(self._store, lambda db: db.execute("DELETE FROM releases WHERE node = ?", (node,)).rowcount)
-            self._of.pop(node, None)
-            self._unreadable.discard(node)
+            if node in self._unreadable:
+                await self._database.ask(self._store, partial(_delete, node))
+                self._of.pop(node, None)
+                self._unreadable.discard(node)
+                return
+            found = self._of.get(node)
+            if not found:
+                raise Refused("cannot free the node: no release holds it")
+            await self._put(release := freed(found[-1], by), [*found[:-1], release])
+
+    def gone(self, node: str) -> None:
+        """A node is gone, and its releases with it. Its rows go with the next one that is written."""
+        self._unreadable.discard(node)
+        if self._of.pop(node, None) is not None:
+            self._gone.append(node)
 
     async def _put(self, release: Release, all_: list[Release]) -> None:
-        data, old = msgspec.json.encode(release), all_[:-KEPT]
+        data, old, gone = msgspec.json.encode(release), all_[:-KEPT], self._gone
 
         def work(db: sqlite3.Connection) -> None:
+            for node in gone:
+                _delete(node, db)
             db.execute("INSERT INTO releases (id, node, asked, data) VALUES (?, ?, ?, ?) "
                        "ON CONFLICT (id) DO UPDATE SET data = excluded.data",
                        (release.id, release.node, release.asked, data))
             db.executemany("DELETE FROM releases WHERE id = ?", [(one.id,) for one in old])
 
         await self._database.ask(self._store, work)
+        self._gone = []
         self._of[release.node] = all_[-KEPT:]
+
+
+def _delete(node: str, db: sqlite3.Connection) -> None:
+    db.execute("DELETE FROM releases WHERE node = ?", (node,))

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import Refused
 
 STEPS = ("hold", "restart", "erase", "tpm", "forget", "bmc-password", "power-cycle")
@@ -41,14 +42,18 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A release of a node. `by` asked for it at `asked`. It holds the node until it has ended; one that was abandoned, until a
-    person has freed the node (`freed_by`)."""
+    person has freed the node (`freed_by`). `before` are the images that were wanted, which are wanted again in the end; `force`:
+    what runs is not waited for. `left` are disks that were not erased, and why."""
 
     id: str
     node: str
     by: str
     asked: float
     steps: tuple[Step, ...] = ()
+    force: bool = False
+    before: tuple[WantedImage, ...] = ()
     disks: tuple[Erased, ...] = ()
+    left: tuple[str, ...] = ()
     ended: float = 0.0
     abandoned_by: str = ""
     freed_by: str = ""
@@ -101,12 +106,13 @@ def began(release: Release, now: float) -> Release:
 
 
 def ended(release: Release, result: Literal["done", "left", "failed"], now: float, detail: str = "",
-          disks: Sequence[Erased] = ()) -> Release:
-    """With its running step ended. `disks` takes the place of what was known of them. Raises Refused where none runs."""
+          disks: Sequence[Erased] = (), left: Sequence[str] = ()) -> Release:
+    """With its running step ended. `disks` and `left` take the place of what was known of them. Raises Refused where none runs."""
     if not release.steps or release.steps[-1].result or release.abandoned_by:
         raise Refused(f"cannot end a step of the release of {release.node}: none is running")
     step = msgspec.structs.replace(release.steps[-1], result=result, ended=now, detail=detail[:MAX_DETAIL])
-    found = msgspec.structs.replace(release, steps=(*release.steps[:-1], step), disks=tuple(disks) or release.disks)
+    found = msgspec.structs.replace(release, steps=(*release.steps[:-1], step), disks=tuple(disks) or release.disks,
+                                    left=tuple(left) or release.left)
     return msgspec.structs.replace(found, ended=now) if found.done else found
 
 

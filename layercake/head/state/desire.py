@@ -83,9 +83,11 @@ class Desire:
     def want(self, draft: Draft, record: Record, images: tuple[WantedImage, ...], *, node: Node | None = None,
              care: Mend = same) -> None:
         """Wants an image set of a node, and the node to be as `node` says, and lets the engine know. `care`: what becomes of what
-        the guard minds of it, orders of its power above all. The caller has the node told (Sync.push)."""
-        fresh, names = images != record.wanted, tuple(i.name for i in images)
-        wanted = dataclasses.replace(node or record.node, images=names)
+        the guard minds of it, orders of its power above all. A node that is held gets no image, whatever is wanted of it. The
+        caller has the node told (Sync.push)."""
+        names, hold = tuple(i.name for i in images), record.held
+        images = images if hold is None else ()
+        fresh, wanted = images != record.wanted, dataclasses.replace(node or record.node, images=names)
 
         order = care(record.care).order
         planner = self._table.planner_for(wanted, forced=order is not None and order.force)
@@ -95,7 +97,8 @@ class Desire:
             record.cfg_revision += 1
 
         draft.change(record, put)
-        goal = planner.layout.goal(self.goal_values(wanted.state if order is None else "off", images))
+        state = wanted.state if hold is None else "up" if hold.up else "off"
+        goal = planner.layout.goal(self.goal_values(state if order is None else "off", images))
         draft.post(record, DesiredChanged(goal, fresh))
         draft.after(partial(self._follow, record, order))
 

@@ -140,6 +140,13 @@ class WantedImage(msgspec.Struct, frozen=True):
     container: dict[str, Any]
 
 
+class Hold(msgspec.Struct, frozen=True):
+    """A node is being released: why it is held, for people, and whether it shall be up meanwhile, in minOS and without images."""
+
+    why: str
+    up: bool = True
+
+
 @dataclass(slots=True)
 class Record:
     """One node: its inventory entry, its place in the state graph, and its bond with its agent.
@@ -151,7 +158,8 @@ class Record:
     (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what the guard minds of
     it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its network cards,
     `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied` names the images that an inventory
-    gave it: others than the node's are those of `image roll` since. `errors` are the newest that it told of its images.
+    gave it: others than the node's are those of `image roll` since. `errors` are the newest that it told of its images. `held`:
+    no image is started on it (layercake.head.releases); it is not written with the record.
     """
 
     row: int
@@ -182,6 +190,7 @@ class Record:
     address: tuple[str, int] | None = None
     changed_at: float = 0.0
     errors: tuple[Event, ...] = ()
+    held: Hold | None = None
 
     def copy(self) -> Record:
         """Another record of the same facts. (dataclasses.replace takes four times as long.)"""
@@ -202,8 +211,10 @@ class Record:
 
     @property
     def meant(self) -> str:
-        """What is wanted of it now: up or off. A power cycle is off for a while."""
-        return "off" if self.care.order is not None else self.node.state
+        """What is wanted of it now: up or off. A power cycle is off for a while, and a release has its own will."""
+        if self.care.order is not None or self.held is not None:
+            return "up" if self.care.order is None and self.held is not None and self.held.up else "off"
+        return self.node.state
 
     @property
     def goal_values(self) -> dict[str, str]:

@@ -38,6 +38,8 @@ def status_of(record: Record, now: float, waits: Verdict | None = None, *, brief
         return Status.ASKING, f"{wish}; waited for {max(0.0, now - machine.active.started):.0f} s by now"
     if machine.active is not None:
         return Status.WORKING, f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s"
+    if record.held is not None:
+        return Status.HELD, "it is being released" if brief else record.held.why
     if machine.goal.met(machine.state):
         if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
             return Status.WORKING, "the node has yet to take the newest desired state"
@@ -106,7 +108,8 @@ def moving_view(record: Record, now: float, status: tuple[Status, str], patience
 def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[str, Any]:
     """What of it stays as long as `steady` of the record is equal."""
     containers = [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
-    stops = [record.care.freeze and "frozen", record.care.maintenance and "maintenance"]
+    stops = [record.care.freeze and "frozen", record.care.maintenance and "maintenance",
+             record.held is not None and "release"]
     return {
         "name": record.name, "id": record.node.id, "state": record.values(), "goal": record.goal_values,
         "wanted": record.node.state, "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
@@ -130,4 +133,5 @@ def steady(record: Record) -> tuple[Any, ...]:
     """What `steady_view` is made of. Whoever adds to that adds here."""
     machine = record.machine
     return (machine.state, machine.goal, record.node, record.cfg_revision, record.care, record.wanted, record.running,
-            record.containers, record.cards, record.clock, record.interfaces, record.session, record.boots)
+            record.containers, record.cards, record.clock, record.interfaces, record.session, record.boots,
+            record.held is None)

@@ -1,0 +1,59 @@
+"""What people ask for of releases: to begin one, to try it again, to give it up, to free a node, to see the evidence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layercake.head.access.caller import said_by
+from layercake.head.head import Head
+from layercake.head.operations.nodes import Nodes
+from layercake.head.releases.keeper import refuse
+from layercake.head.state.store import Record
+from layercake.head.views.releases import release_view
+from layercake.kraken.errors import InputError, Refused
+
+
+class NodeReleases:
+    """Operations on releases."""
+
+    def __init__(self, head: Head, nodes: Nodes) -> None:
+        self._head, self._nodes, self._keeper = head, nodes, head.releases
+
+    def _meant(self, text: str) -> list[Record]:
+        if not text.strip():
+            raise InputError("cannot release: of which nodes?", hint="name them")
+        return self._nodes.select(text)
+
+    async def begin(self, text: str, force: bool, by: str) -> list[str]:
+        """Releases nodes: all of the range, or none. Raises Refused for one that is frozen, BUSY, or held already, and
+        OperationFailed if it cannot be written."""
+        records = self._meant(text)
+        self._nodes.refuse_busy(records, force)
+        self._head.guard.refuse_frozen(records, "release")
+        for record in records:
+            refuse(record, force=force)
+        for record in records:
+            await self._keeper.begin(record, said_by(by), force=force)
+        return [record.name for record in records]
+
+    async def change(self, text: str, what: str, by: str) -> list[str]:
+        """Tries releases again ("retry"), gives them up ("abandon"), or frees their nodes ("free"); the nodes of which it was done.
+        Raises Refused if it can be done of none."""
+        records, done, refused = self._meant(text), [], None
+        act = {"retry": self._keeper.retry, "abandon": self._keeper.abandon, "free": self._keeper.free}[what]
+        for record in records:
+            try:
+                await act(record, said_by(by))
+            except (Refused, InputError) as error:
+                refused = error
+            else:
+                done.append(record.name)
+        if refused is not None and not done:
+            raise refused
+        return done
+
+    def of(self, name: str) -> dict[str, Any]:
+        """A node's releases, the newest first, with their evidence. Raises NotFound."""
+        record = self._head.store.named(name)
+        return {"node": name, "held": record.held.why if record.held is not None else "",
+                "releases": [release_view(one) for one in reversed(self._keeper.kept.of(record.node.id))]}

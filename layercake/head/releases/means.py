@@ -1,0 +1,83 @@
+"""With what the steps of a release are done on a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from layercake.base.secrets import Vault
+from layercake.head.agents.joining import Joining
+from layercake.head.agents.server import NodeApi
+from layercake.head.agents.sync import Sync
+from layercake.head.disks.room import DiskRoom
+from layercake.head.files.hostkeys import HostKeys
+from layercake.head.guard.facts import Order
+from layercake.head.hosting.table import Table
+from layercake.head.machines.keeper import Machines
+from layercake.head.releases import password
+from layercake.head.state.desire import Desire
+from layercake.head.state.store import Record, Store
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMeans:
+    """See keeper.Means. `give_order` has the engine do something to a node's power, `ask` asks the module that offers a call, and
+    `changed` has the modules told of a node anew."""
+
+    store: Store
+    desire: Desire
+    nodes: NodeApi
+    sync: Sync
+    joining: Joining
+    keys: HostKeys
+    disks: DiskRoom
+    machines: Machines
+    vault: Vault
+    table: Table
+    give_order: Callable[[Record, Order], None]
+    ask: password.Ask
+    changed: Callable[[Record], None]
+
+    async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
+        """See Means."""
+        found: Mapping[str, Any] = await self.nodes.ask(record, request)
+        return found
+
+    def order(self, record: Record, order: Order) -> None:
+        """See Means."""
+        self.give_order(record, order)
+
+    def push(self, record: Record) -> None:
+        """See Means."""
+        self.sync.push(record)
+
+    def end_session(self, record: Record) -> None:
+        """See Means."""
+        self.joining.close(record)
+        self.joining.end(record)
+
+    async def forget_keys(self, record: Record) -> str:
+        """See Means."""
+        had = bool(self.keys.public(record))
+        self.keys.forget(record)
+        self.disks.forget(record)
+        await self.desire.settle()
+        return "keys of disks" + (" and the SSH host key" if had else "")
+
+    async def turn_password(self, record: Record) -> str:
+        """See Means."""
+        module = self.table.caller.get(password.PASSWORD)
+        if module is None:
+            raise password.Left("no module turns passwords of BMCs")
+        ref = password.of(record, module, self.store)
+        return await password.turn(record, ref, self.vault, self.ask, self.changed)
+
+    async def known_disks(self, record: Record) -> Collection[str]:
+        """See Means: by the report that was accepted, which a disk that was pulled is still in."""
+        machine = self.machines.of(record)
+        if machine is None:
+            return ()
+        found, accepted = await self.machines.report(machine)
+        report = accepted or found
+        return {disk.serial for disk in report.disks if disk.serial} if report is not None else ()

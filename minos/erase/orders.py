@@ -1,0 +1,148 @@
+"""The head's orders in a release: all disks are erased at once, on threads, while the agent goes on; and the TPM is cleared.
+
+An order is carried out once: asked again, it says how far it is. A machine that starts anew begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from imageapi.node.attach.disks import names
+from layercake.kraken.errors import LayercakeError, OperationFailed
+from minos.erase.drive import Drive, Erased
+from minos.erase.found import Left, Own, look
+from minos.tpm.commands import Tpm
+from minos.tpm.device import DEVICE, Device, Transport
+
+ERASE, CLEAR = "erase", "clear-tpm"
+KINDS = (ERASE, CLEAR)
+WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
+MOST = 256
+_MEMORY = ("rootfs", "tmpfs", "ramfs", "overlay")
+
+
+@dataclass(slots=True)
+class Work:
+    """A disk that is being erased, or was: `at` of its bytes are done."""
+
+    disk: Own
+    began: float
+    state: str = RUNNING
+    at: int = 0
+    seconds: float = 0.0
+    done: Erased | None = None
+    why: str = ""
+
+    def view(self) -> dict[str, Any]:
+        """For the head."""
+        return {"name": self.disk.name, "model": self.disk.model[:80], "serial": self.disk.serial[:80], "size": self.disk.size,
+                "state": self.state, "at": self.at, "seconds": round(self.seconds, 1), "why": self.why[:300],
+                "way": self.done.way if self.done is not None else "", "verified": self.done is not None and self.done.verified}
+
+
+@dataclass(slots=True)
+class Order:
+    """An order to erase: `attempt` counts how often a person had it tried."""
+
+    release: str
+    attempt: int
+    works: list[Work] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """Of all disks together."""
+        if any(work.state == RUNNING for work in self.works):
+            return RUNNING
+        return FAILED if any(work.state == FAILED for work in self.works) or any(one.wrong for one in self.left) else DONE
+
+
+class Orders:
+    """Carries them out. `settled` says whether the machine's drivers are all there: without one, a disk would be passed over."""
+
+    def __init__(self, settled: Callable[[], bool], *, find: Callable[[], tuple[list[Own], list[Left]]] = lambda: look(names),
+                 drive: Callable[[Own, Callable[[int], None]], Drive] = Drive, mounts: Path = Path("/proc/mounts"),
+                 tpm: Callable[[], Transport] = Device, has_tpm: Callable[[], bool] = DEVICE.exists,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._settled, self._find, self._drive, self._mounts = settled, find, drive, mounts
+        self._tpm, self._has_tpm, self._clock = tpm, has_tpm, clock
+        self._order: Order | None = None
+        self._alone = threading.Lock()
+        self._controllers: dict[str, threading.Lock] = {}
+
+    def carry_out(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Begins an order, or says how far it is. Raises LayercakeError for one that cannot be begun."""
+        if request.get("kind") == CLEAR:
+            return {"cleared": self._clear()}
+        release, attempt = request.get("release"), request.get("attempt")
+        if not isinstance(release, str) or not release or type(attempt) is not int:
+            raise OperationFailed("cannot erase: the head's order is not as agreed")
+        with self._alone:
+            order = self._order
+            if order is None or (order.state != RUNNING and order.release != release) or (
+                    order.state == FAILED and attempt > order.attempt):
+                self._refuse_elsewhere()
+                if not self._settled():
+                    return {"state": WAITING, "disks": [], "left": []}
+                order = self._order = self._begin(release, attempt)
+            if order.release != release:
+                raise OperationFailed("cannot erase: another order is being carried out")
+        return {"state": order.state, "disks": [work.view() for work in order.works[:MOST]],
+                "left": [{"name": one.name, "serial": one.serial[:80], "why": one.why, "wrong": one.wrong}
+                         for one in order.left[:MOST]]}
+
+    def _begin(self, release: str, attempt: int) -> Order:
+        try:
+            own, left = self._find()
+        except OSError as error:
+            raise OperationFailed(f"cannot look for disks: {error}") from None
+        order = Order(release, attempt, [Work(disk, self._clock()) for disk in own], left)
+        for work in order.works:
+            turn = self._controllers.setdefault(_controller(work.disk.name), threading.Lock())
+            threading.Thread(target=self._erase, args=(work, turn), name=f"erase {work.disk.name}", daemon=True).start()
+        return order
+
+    def _refuse_elsewhere(self) -> None:
+        """A system that runs from a disk is not minOS: nothing is erased under it, whoever says so."""
+        for line in self._mounts.read_text().splitlines():
+            words = line.split()
+            if words[1:2] == ["/"] and words[2] not in _MEMORY:
+                raise OperationFailed(f"cannot erase: this system does not run from memory, but from {words[0]}")
+
+    def _erase(self, work: Work, turn: threading.Lock) -> None:
+        def tell(done: int) -> None:
+            work.at = done
+
+        try:
+            with turn:
+                drive = self._drive(work.disk, tell)
+                try:
+                    work.done = drive.erase()
+                finally:
+                    drive.close()
+            work.at, state = work.disk.size, DONE
+        except (LayercakeError, OSError) as error:
+            work.why, state = str(error), FAILED
+        work.seconds = self._clock() - work.began
+        work.state = state
+
+    def _clear(self) -> bool:
+        """Clears the TPM; whether there is one."""
+        if not self._has_tpm():
+            return False
+        opened = self._tpm()
+        try:
+            Tpm(opened).clear()
+        finally:
+            opened.close()
+        return True
+
+
+def _controller(name: str) -> str:
+    """What disks have in common that are not formatted at once: the namespaces of an NVMe controller."""
+    return name[:name.index("n", 4)] if name.startswith("nvme") and "n" in name[4:] else name

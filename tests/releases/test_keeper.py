@@ -1,0 +1,313 @@
+"""A release is carried out step by step on a real head; the machine, its disks and its BMC are played (tests/vm has real ones)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from layercake.head.guard.facts import Order
+from layercake.head.releases import keeper, password
+from layercake.head.releases.keeper import Keeper
+from layercake.head.releases.kept import Releases
+from layercake.head.releases.record import STEPS
+from layercake.head.state.store import Hold, Record, Session, WantedImage
+from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
+from tests.support.world import INVENTORY, World
+
+IMAGE = WantedImage("compute", "blake2b:" + "a" * 64, 4096, {"command": ["/init"]})
+DISK = {"name": "sda", "model": "M", "serial": "S1", "size": 1000, "state": "done", "at": 1000, "seconds": 2.0, "why": "",
+        "way": "overwritten with zeros", "verified": True}
+
+
+class Machine:
+    """The machine n0 with what the head does to it: keeper.Means."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.boots = world, 1
+        self.done: list[str] = []
+        self.erased: dict[str, Any] = {"state": "done", "disks": [DISK], "left": []}
+        self.known: Collection[str] = ("S1",)
+        self.has_tpm, self.silent = True, 0
+        self.left, self.grows = "", False
+        self.keeps: Callable[[str], None] = lambda step: None
+
+    @property
+    def record(self) -> Record:
+        return self.world.node("n0")
+
+    def finds(self, **values: str) -> None:
+        self.world.head.engine.post(self.record, Discovered(values, "the test says so"))
+
+    def boot(self) -> None:
+        self.boots += 1
+        self.record.session = Session(self.boots, b"k" * 32, f"boot-{self.boots}", 0.0)
+        self.finds(power="ON", run="SYNC", image="IDLE", busy="FREE")
+
+    async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
+        self.keeps(request["kind"])
+        if self.silent:
+            self.silent -= 1
+            raise Unreachable("cannot ask n0: it is away")
+        self.done.append(request["kind"])
+        assert record.wanted == ()
+        if self.grows:
+            self.erased["disks"][0]["at"] += 1
+        return self.erased if request["kind"] == "erase" else {"cleared": self.has_tpm}
+
+    def order(self, record: Record, order: Order) -> None:
+        self.keeps(order.what)
+        self.done.append(order.what)
+        assert order.force
+        self.finds(power="OFF")
+        record.session = None
+        if order.what == "cycle":
+            self.boot()
+
+    def push(self, record: Record) -> None:
+        if record.meant == "up" and record.value("power") == "OFF":
+            self.boot()
+
+    def end_session(self, record: Record) -> None:
+        self.done.append("session")
+        record.session = None
+
+    async def forget_keys(self, record: Record) -> str:
+        self.keeps("forget")
+        self.done.append("forget")
+        return "keys"
+
+    async def turn_password(self, record: Record) -> str:
+        self.keeps("password")
+        if self.left:
+            raise password.Left(self.left)
+        self.done.append("password")
+        return "turned"
+
+    async def known_disks(self, record: Record) -> Collection[str]:
+        return self.known
+
+
+class Site:
+    """A head with n0 up and at work, and a keeper of releases over it."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.machine = world, Machine(world)
+        self.keeper = self.made()
+        record = world.node("n0")
+        record.wanted, record.node = (IMAGE,), dataclasses.replace(record.node, images=(IMAGE.name,))
+        self.machine.boot()
+        self.machine.finds(image="ACTIVE")
+
+    def made(self) -> Keeper:
+        head = self.world.head
+        found = Keeper(head.store, head.desire, Releases(head.database, head.store), self.machine, head.clock, self.sleep)
+        found.load()
+        head.releases = found
+        self.world.ops.releases._keeper = found
+        return found
+
+    async def sleep(self, seconds: float) -> None:
+        self.world.clock.now += max(1.0, seconds)
+        if self.record.value("image") == "ACTIVE" and not self.record.wanted:
+            self.machine.finds(image="IDLE")
+        await asyncio.sleep(0)
+
+    @property
+    def record(self) -> Record:
+        return self.world.node("n0")
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not holds():
+                self.keeper.look()
+                await asyncio.sleep(0)
+
+    def shown(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.world.ops.releases.of("n0")["releases"][0]
+        return found
+
+    async def ended(self) -> dict[str, Any]:
+        await self.until(lambda: self.shown()["state"] != "running" and not self.keeper.kept.running())
+        return self.shown()
+
+
+@pytest.fixture
+def site(world: World, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(keeper, "LOOK_S", 0.01)  # how often a step is looked at
+    return Site(world)
+
+
+async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: Site) -> None:
+    assert await site.world.ops.releases.begin("n0", force=False, by="ann") == ["n0"]
+    assert (site.record.wanted, site.record.node.images) == ((), ("compute",)), "it is held from here on"
+    done = await site.ended()
+    assert (done["state"], [(s["name"], s["result"]) for s in done["steps"]]) == ("done", [(name, "done") for name in STEPS])
+    assert site.machine.done == ["cycle", "erase", "clear-tpm", "forget", "password", "session", "off"]
+    assert [(d["serial"], d["way"], d["verified"]) for d in done["disks"]] == [("S1", "overwritten with zeros", True)]
+    assert (site.record.held, site.record.wanted) == (None, (IMAGE,)), "with the content that it had"
+    kinds = site.world.kinds("n0")
+    assert [kinds.count(f"release.{word}") for word in ("begun", "step", "done", "failed")] == [1, 7, 1, 0]
+
+
+async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> None:
+    site.machine.erased = {"state": "running", "disks": [{**DISK, "state": "running", "at": 400, "size": 1001}], "left": []}
+    site.machine.grows = True
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    await site.until(lambda: "40 % of the rest" in (site.record.held or Hold("")).why)
+    for act in (lambda: ops.nodes.set_state("n0", "off", False), lambda: ops.power.cycle("n0", True),
+                lambda: ops.releases.begin("n0", force=True, by="bob"),
+                lambda: ops.inventory.apply(INVENTORY.replace("  n0:", "  n9:").replace("00:10", "00:19").replace("1.10,", "1.19,"),
+                                            "t.yaml", None, True)):
+        with pytest.raises(Refused, match=r"released|frozen"):
+            await act()
+    desire = site.world.head.desire
+    async with desire.draft() as draft:  # as an inventory, a roll or a person wants images
+        desire.want(draft, site.record, (IMAGE,), node=dataclasses.replace(site.record.node, state="off"))
+    assert (site.record.wanted, site.record.node.images, site.record.meant) == ((), ("compute",), "up")
+    assert site.record.goal_values["image"] == "IDLE"
+    assert "being released" in site.world.head.guard.stopped(site.record)
+    site.machine.erased, site.machine.grows = {"state": "done", "disks": [DISK], "left": []}, False
+    assert (await site.ended())["state"] == "done"
+    assert site.record.value("power") == "OFF", "it is wanted off since"
+
+
+@pytest.mark.parametrize("at", ["cycle", "erase", "clear-tpm", "forget", "password", "off"])
+async def test_a_head_that_goes_in_the_middle_of_a_step_does_it_again(site: Site, at: str) -> None:
+    class Gone(BaseException):
+        pass
+
+    def goes(step: str) -> None:
+        if step == at:
+            site.machine.keeps = lambda step: None
+            raise Gone
+
+    site.machine.keeps = goes
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    with pytest.raises(Gone):
+        site.keeper.look()
+        await next(iter(site.keeper._tasks.values()))
+    await site.world.restart()
+    site.keeper = site.made()
+    assert site.record.held is not None
+    assert (site.record.wanted, site.record.node.images) == ((), ("compute",))
+    site.machine.boot()
+    done = await site.ended()
+    assert (done["state"], site.record.wanted) == ("done", (IMAGE,))
+    assert max(step["tries"] for step in done["steps"]) == 2
+
+
+async def test_a_disk_that_fails_holds_the_node_until_a_person_says_how_to_go_on(site: Site) -> None:
+    bad = {**DISK, "state": "failed", "why": "Input/output error", "way": "", "verified": False}
+    site.machine.erased = {"state": "failed", "disks": [bad], "left": []}
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert ops.releases.of("n0")["held"] == "its release failed at erase: disk sda (M, S1): Input/output error"
+    assert site.world.kinds("n0").count("release.failed") == 1
+    with pytest.raises(Refused, match="no abandoned release holds it"):
+        await ops.releases.change("n0", "free", "bob")
+    site.machine.erased = {"state": "done", "disks": [DISK], "left": []}
+    await ops.releases.change("n0", "retry", "bob")
+    assert (await site.ended())["state"] == "done"
+    assert site.machine.done.count("cycle") == 1, "from the step that failed, not from the beginning"
+
+
+async def test_one_that_is_given_up_is_held_until_it_is_freed(site: Site) -> None:
+    site.machine.erased = {"state": "failed", "disks": [],
+                           "left": [{"name": "sda", "serial": "S1", "why": "no writes", "wrong": True}]}
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    await ops.releases.change("n0", "abandon", "bob")
+    assert "until a person frees it" in ops.releases.of("n0")["held"]
+    assert site.record.wanted == ()
+    with pytest.raises(Refused):
+        await ops.releases.change("n0", "retry", "bob")
+    await ops.releases.change("n0", "free", "carl")
+    assert (site.shown()["state"], ops.releases.of("n0")["held"]) == ("freed", "")
+    assert [image.name for image in site.record.wanted] == ["compute"]
+    assert site.shown()["freed_by"] == "carl"
+
+
+async def test_a_disk_that_was_pulled_is_not_passed_over(site: Site) -> None:
+    site.machine.known = ("S1", "S2")
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "disk S2 was there when the node reported its hardware last" in site.world.ops.releases.of("n0")["held"]
+
+
+async def test_what_cannot_be_done_is_left_and_said(site: Site) -> None:
+    site.machine.has_tpm, site.machine.left = False, "3 other nodes have the same password"
+    site.machine.silent = 3
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    done = await site.ended()
+    left = {s["name"]: s["detail"] for s in done["steps"] if s["result"] == "left"}
+    assert left == {"tpm": "the machine has none", "bmc-password": "3 other nodes have the same password"}
+    assert done["state"] == "done"
+
+
+async def test_a_node_that_is_wanted_off_is_started_for_it_and_stays_off(site: Site) -> None:
+    site.machine.finds(power="OFF")
+    site.record.node = dataclasses.replace(site.record.node, state="off")
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "done"
+    assert (site.record.value("power"), site.record.meant, site.record.held) == ("OFF", "off", None)
+    assert "erase" in site.machine.done
+
+
+async def test_a_busy_node_is_released_by_force_alone(site: Site) -> None:
+    site.machine.finds(busy="BUSY")
+    with pytest.raises(Refused, match="BUSY"):
+        await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert site.record.held is None
+    await site.world.ops.releases.begin("n0", force=True, by="ann")
+    assert (await site.ended())["state"] == "done"
+
+
+@pytest.mark.parametrize("answer", [{}, {"state": "done"}, {"state": "done", "disks": [{**DISK, "size": -1}], "left": []},
+                                    {"state": "done", "disks": [{**DISK, "why": "x" * 9999}], "left": []},
+                                    {"state": "done", "disks": "all", "left": []}])
+async def test_a_node_that_says_nonsense_has_not_erased(site: Site, answer: dict[str, Any]) -> None:
+    site.machine.erased = answer
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+
+
+async def test_a_disk_that_is_not_verified_is_no_evidence(site: Site) -> None:
+    site.machine.erased = {"state": "done", "disks": [{**DISK, "verified": False}], "left": []}
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+
+
+async def test_an_erasure_that_does_not_get_on_fails(site: Site) -> None:
+    site.machine.erased = {"state": "running", "disks": [{**DISK, "state": "running", "at": 10}], "left": []}
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "does not get on" in site.world.ops.releases.of("n0")["held"]
+
+
+async def test_a_step_has_its_time(site: Site) -> None:
+    def never(step: str) -> None:
+        if step == "cycle":
+            raise OperationFailed("the engine does not want to")
+
+    site.machine.keeps = never
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    site.machine.keeps = lambda step: None
+    site.machine.boot = lambda: None  # type: ignore[method-assign]
+    await site.world.ops.releases.change("n0", "retry", "ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "was not done in 86400 s" in site.world.ops.releases.of("n0")["held"]
+
+
+async def test_nothing_is_meant_by_no_range(site: Site) -> None:
+    for text in ("", "  "):
+        with pytest.raises(InputError):
+            await site.world.ops.releases.begin(text, force=False, by="ann")
