@@ -153,7 +153,7 @@ class RedfishDriver:
         """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has no accounts."""
         accounts = await self._request("GET", _ACCOUNTS, missing="it has no accounts that could be changed")
         for member in accounts.get("Members") or ():
-            path = link_of({"one": member}, "one")
+            path = link_of({"one": [member]}, "one")
             account = await self._request("GET", path) if path else {}
             if account.get("UserName") == self._spec.username:
                 tag = account.get("@odata.etag")

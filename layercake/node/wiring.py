@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import imageapi.mutations
 import minos.disks.mutations
+from imageapi.node.attach.disks import names
 from imageapi.node.attach.fetch import Body, FileBody
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
@@ -134,9 +135,10 @@ class LateOrders:
         """One order (minos.erase.orders). Raises LayercakeError."""
         with self._alone:
             if self._orders is None:
+                from minos.erase.found import look
                 from minos.erase.orders import Orders
 
-                self._orders = Orders(settled)
+                self._orders = Orders(settled, find=lambda: look(names))
         return self._orders.carry_out(request)
 
 

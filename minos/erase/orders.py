@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from imageapi.node.attach.disks import names
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from minos.erase.drive import Drive, Erased
-from minos.erase.found import Left, Own, look
+from minos.erase.found import Left, Own
 from minos.tpm.commands import Tpm
 from minos.tpm.device import DEVICE, Device, Transport
 
@@ -63,9 +62,10 @@ class Order:
 
 
 class Orders:
-    """Carries them out. `settled` says whether the machine's drivers are all there: without one, a disk would be passed over."""
+    """Carries them out. `settled` says whether the machine's drivers are all there: without one, a disk would be passed over.
+    `find` gives the disks (found.look)."""
 
-    def __init__(self, settled: Callable[[], bool], *, find: Callable[[], tuple[list[Own], list[Left]]] = lambda: look(names),
+    def __init__(self, settled: Callable[[], bool], *, find: Callable[[], tuple[list[Own], list[Left]]],
                  drive: Callable[[Own, Callable[[int], None]], Drive] = Drive, mounts: Path = Path("/proc/mounts"),
                  tpm: Callable[[], Transport] = Device, has_tpm: Callable[[], bool] = DEVICE.exists,
                  clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,10 +18,11 @@ import pytest
 from vrack.secrets import make_secrets
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import LoginRefused
+from powerman.driver import LoginRefused, Unsupported
 from powerman.line import LISTEN_S
 from powerman.redfish import RedfishDriver, Web
 from powerman.settings import BmcSpec
+from tests.support.miniredfish import MiniRedfish
 
 ANSWER = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
@@ -124,3 +125,22 @@ def answered(headers: bytes, body: bytes, drivers: list[RedfishDriver] | None = 
     finally:
         listener.close()
         thread.join()
+
+
+async def test_the_password_of_an_account_is_set_with_its_tag() -> None:
+    bmc = MiniRedfish(accounts={"guest": "g", "admin": "old"})
+    web = Web()
+    try:
+        spec = BmcSpec.from_record("n1", {"bmc": {"driver": "redfish", "address": await bmc.open(), "username": "admin",
+                                                  "password": "old"}})
+        await RedfishDriver(spec, web).set_password("new-password-16")
+        assert bmc.accounts == {"guest": "g", "admin": "new-password-16"}
+        bmc.accounts = {"guest": "g"}
+        with pytest.raises(Unsupported, match="no account of our user"):
+            await RedfishDriver(spec, web).set_password("x")
+        bmc.accounts = {}
+        with pytest.raises(Unsupported, match="no accounts"):
+            await RedfishDriver(spec, web).set_password("x")
+    finally:
+        await web.close()
+        await bmc.close()

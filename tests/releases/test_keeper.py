@@ -231,7 +231,8 @@ async def test_one_that_is_given_up_is_held_until_it_is_freed(site: Site) -> Non
         await ops.releases.change("n0", "retry", "bob")
     await ops.releases.change("n0", "free", "carl")
     assert (site.shown()["state"], ops.releases.of("n0")["held"]) == ("freed", "")
-    assert [image.name for image in site.record.wanted] == ["compute"]
+    wanted: list[WantedImage] = list(site.record.wanted)
+    assert [image.name for image in wanted] == ["compute"]
     assert site.shown()["freed_by"] == "carl"
 
 

@@ -20,7 +20,8 @@ def drive(kinds: list[str], **facts: Any) -> dict[str, Any]:
 @dataclass
 class MiniRedfish:
     """`drives` are those of the `owner`: Systems, or Managers as services before 2020 have it. `targets` are what the next boot can
-    be set to; `boot` is what it was set to; `accounts` are the users' passwords. `deaf`: an insertion is taken, and nothing comes of it."""
+    be set to; `boot` is what it was set to; `accounts` are the users' passwords. `deaf`: an insertion is taken, and nothing comes
+    of it."""
 
     drives: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner: str = "Systems"

@@ -55,7 +55,7 @@ def release_of(site: Site, name: str) -> dict[str, Any]:
 
 
 def is_over(site: Site, name: str) -> bool:
-    return release_of(site, name)["state"] != "running"
+    return bool(release_of(site, name)["state"] != "running")
 
 
 def holds(file: Path) -> bool:
@@ -95,7 +95,8 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
     head.wait("it says what it has", lambda: logged(site), 60)
     assert logged(site) == "kept=2 scratch=0", "what was kept is there, and the scratch is empty"
     assert "made anew for layout other; it held ext4 'payroll'" in " ".join(e["text"] for e in head.history("n0"))
-    released(site)
     site.disks = {}
-    head.apply(site.inventory())
+    head.apply(site.inventory())  # without: else they are made anew as soon as the node is free
     head.wait_converged(BOOT_S, {"n0"})
+    released(site)
+    head.wait_converged(BOOT_S)
