@@ -14,6 +14,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from layercake.base.files import write_atomic
 from layercake.head import lock
 from layercake.head import settings as head_settings
+from layercake.head.releases import kept
 from layercake.head.state import schema
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 
@@ -153,6 +155,8 @@ def _put(files: Mapping[str, bytes], data_dir: Path) -> None:
             (fresh / name).parent.mkdir(mode=0o700, exist_ok=True)
             write_atomic(fresh / name, data, mode=0o600, durable=True)
         head_settings.load(fresh)
+        # The node may be somebody else's by now: a release of then erases nothing.
+        kept.give_up(fresh / DATABASE, "the restore of a backup", time.time())
         for suffix in ("-wal", "-shm"):  # of the database that goes: SQLite would read them into the new one
             (data_dir / f"{DATABASE}{suffix}").unlink(missing_ok=True)
         for name in files.keys() - {head_settings.FILE_NAME}:

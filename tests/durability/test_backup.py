@@ -63,6 +63,18 @@ async def test_a_backup_of_a_running_head_is_a_head(running: World, tmp_path: Pa
     other.client.close()
 
 
+async def test_a_release_that_went_on_is_given_up_by_a_restore(running: World, tmp_path: Path) -> None:
+    await running.ops.releases.begin("n1", force=False, by="ann")
+    await asyncio.to_thread(backup.back_up, running.directory, tmp_path / "b", SECRET)
+    await asyncio.to_thread(backup.restore, tmp_path / "b", tmp_path / "restored", SECRET)
+    other = World(tmp_path / "restored")
+    other.open()
+    assert other.head.releases.kept.running() == [], "the node may be somebody else's by now"
+    assert "abandoned by the restore of a backup" in other.ops.releases.of("n1")["held"]
+    await other.close_head()
+    other.client.close()
+
+
 def test_settings_in_etc_come_back_there(running: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_settings, "ETC", tmp_path / "etc")
     monkeypatch.setattr(head_settings, "USUAL", running.directory)

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 import pytest
 
-from layercake.head.releases.kept import KEPT, Releases
+from layercake.head.releases.kept import KEPT, Releases, give_up
 from layercake.head.releases.record import STEPS, Erased, Release, abandoned, began, ended, freed, retried
 from layercake.head.state.database import Database
 from layercake.head.state.store import Store
@@ -185,3 +185,22 @@ def test_a_row_that_cannot_be_read_holds_its_node(tmp_path: Path) -> None:
             await releases.begin("n1", "ann")
 
     at(tmp_path / "db", work)
+
+
+def test_what_goes_on_in_a_backup_is_given_up(tmp_path: Path) -> None:
+    at(tmp_path / "db", lambda releases: whole(releases, "n1", upto=2))
+    at(tmp_path / "db", lambda releases: whole(releases, "n2"))
+    assert give_up(tmp_path / "db", "the restore", 900.0) == ["n1"]
+    assert give_up(tmp_path / "db", "the restore", 901.0) == []
+
+    async def work(releases: Releases) -> None:
+        assert releases.running() == [], "nothing is erased"
+        assert "abandoned by the restore" in releases.why_held("n1")
+        assert releases.why_held("n2") == ""
+
+    at(tmp_path / "db", work)
+
+
+def test_a_backup_of_an_older_head_has_no_releases(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "db").close()
+    assert give_up(tmp_path / "db", "the restore", 900.0) == []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
-from layercake.head.releases.record import Release, freed
+from layercake.head.releases.record import Release, abandoned, freed
 from layercake.head.state.database import Database
 from layercake.head.state.store import Store, WantedImage
 from layercake.kraken.errors import NotFound, Refused
@@ -107,6 +109,25 @@ class Releases:
         await self._database.ask(self._store, work)
         self._gone = []
         self._of[release.node] = all_[-KEPT:]
+
+
+def give_up(database: Path, by: str, now: float) -> list[str]:
+    """Gives up what goes on in a head's database that is not in use: the nodes stay held, and nothing is erased any more. The ids
+    of these nodes. Rows that cannot be read hold their nodes anyway. Raises sqlite3.Error."""
+    found = []
+    with contextlib.closing(sqlite3.connect(database)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'releases'").fetchone():
+            return []
+        db.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+        for id_, data in db.execute("SELECT id, data FROM releases").fetchall():
+            with contextlib.suppress(msgspec.MsgspecError):
+                release = msgspec.json.decode(data, type=Release)
+                if release.next:
+                    given = msgspec.json.encode(abandoned(release, by, now))
+                    db.execute("UPDATE releases SET data = ? WHERE id = ?", (given, id_))
+                    found.append(release.node)
+        db.commit()
+    return found
 
 
 def _delete(node: str, db: sqlite3.Connection) -> None:
