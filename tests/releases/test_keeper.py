@@ -145,6 +145,7 @@ def site(world: World, monkeypatch: pytest.MonkeyPatch) -> Site:
 async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: Site) -> None:
     assert await site.world.ops.releases.begin("n0", force=False, by="ann") == ["n0"]
     assert (site.record.wanted, site.record.node.images) == ((), ("compute",)), "it is held from here on"
+    assert IMAGE.digest in site.world.ops.images.in_use(), "it is needed again"
     done = await site.ended()
     assert (done["state"], [(s["name"], s["result"]) for s in done["steps"]]) == ("done", [(name, "done") for name in STEPS])
     assert site.machine.done == ["cycle", "erase", "clear-tpm", "forget", "password", "session", "off"]

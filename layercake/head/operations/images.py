@@ -41,7 +41,7 @@ class Images:
 
     def users(self, image: Image) -> list[str]:
         """The nodes that want what a name points to, by that name."""
-        return sorted(r.name for r in self._store if any(i.digest == image.digest and i.name == image.name for i in r.wanted))
+        return sorted(r.name for r in self._store if any(i.digest == image.digest and i.name == image.name for i in r.claimed))
 
     async def remove(self, name: str, by: str = "") -> None:
         """Takes a name out of the store. Raises NotFound, and Refused while a node or a roll wants it."""
@@ -57,13 +57,13 @@ class Images:
     def in_use(self) -> set[str]:
         """The digests of all images that a node wants or runs, or a roll may still need. A node that is off runs nothing."""
         running = {i.digest for r in self._store if r.value("power") != "OFF" for i in r.running}
-        return {i.digest for r in self._store for i in (*r.wanted, *r.stage)} | running | self._head.rolls.digests()
+        return {i.digest for r in self._store for i in (*r.claimed, *r.stage)} | running | self._head.rolls.digests()
 
     def history(self, name: str) -> dict[str, Any]:
         """The versions of a name: when each was added, who wants it, whether its content is still there. Raises NotFound."""
         found = []
         for version in versions(self._images.get(name)):
-            wanted = sorted(r.name for r in self._store if any(i.digest == version.digest for i in r.wanted))
+            wanted = sorted(r.name for r in self._store if any(i.digest == version.digest for i in r.claimed))
             found.append({"digest": version.digest, "size": version.size, "created": version.created,
                           "kept": self._images.has(version.digest), "used_by": wanted})
         return {"name": name, "versions": found}

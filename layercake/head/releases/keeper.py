@@ -92,7 +92,7 @@ class Keeper:
         self.kept.load()
         for record in self._store:
             if why := self.kept.why_held(record.node.id):
-                record.held, record.wanted = Hold(self._worded(record, why)), ()
+                record.held, record.wanted = Hold(self._worded(record, why), images=self._before(record)), ()
 
     def look(self) -> None:
         """Goes on with what nobody is at. Called again and again."""
@@ -149,7 +149,7 @@ class Keeper:
 
     async def free(self, record: Record, by: str) -> None:
         """Takes away the hold of a release that was given up, or cannot be read. Raises Refused, OperationFailed."""
-        before = found[-1].before if (found := self.kept.of(record.node.id)) else ()
+        before = self._before(record)
         await self.kept.free(record.node.id, by)
         self._store.event(record, events.FREED, f"by {by}")
         await self._let_go(record, before)
@@ -162,13 +162,17 @@ class Keeper:
 
     # ---- the hold ----------------------------------------------------------------------------------------------------------
 
+    def _before(self, record: Record) -> tuple[WantedImage, ...]:
+        found = self.kept.of(record.node.id)
+        return found[-1].before if found else ()
+
     def _worded(self, record: Record, why: str) -> str:
         progress = self._progress.get(record.node.id, "")
         return why + (f": {progress}" if progress else "")
 
     async def _hold(self, record: Record, *, up: bool) -> None:
         """What is wanted of a node follows its release: no images, and up or off."""
-        record.held = Hold(self._worded(record, self.kept.why_held(record.node.id)), up)
+        record.held = Hold(self._worded(record, self.kept.why_held(record.node.id)), up, self._before(record))
 
         def care(of: Care) -> Care:
             return replace(of, ours=True, released=up and record.value("power") == "OFF", order=of.order)

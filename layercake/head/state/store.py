@@ -141,10 +141,12 @@ class WantedImage(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A node is being released: why it is held, for people, and whether it shall be up meanwhile, in minOS and without images."""
+    """A node is being released: why it is held, for people, and whether it shall be up meanwhile, in minOS and without images.
+    `images` are those that it shall run again after that."""
 
     why: str
     up: bool = True
+    images: tuple[WantedImage, ...] = ()
 
 
 @dataclass(slots=True)
@@ -208,6 +210,11 @@ class Record:
     def values(self) -> dict[str, str]:
         """All discovered values."""
         return self.planner.layout.unpack(self.machine.state)
+
+    @property
+    def claimed(self) -> tuple[WantedImage, ...]:
+        """The images that it shall run: now, or when it is held no more."""
+        return self.wanted if self.held is None else self.held.images
 
     @property
     def meant(self) -> str:
