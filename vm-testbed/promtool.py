@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from minos.build import kernel
 from minos.build.debian import debs
 
 
+@functools.cache
 def promtool() -> Path:
     """The program, fetched once. Raises LayercakeError."""
     machine = platform.machine()
