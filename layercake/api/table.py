@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from layercake.api import audit, boots, calls, events, files, graph, guard, head, inventory, machines, power, releases, tokens, tpm
+from layercake.api import (
+    audit,
+    boots,
+    calls,
+    events,
+    files,
+    graph,
+    guard,
+    head,
+    inventory,
+    machines,
+    metrics,
+    power,
+    releases,
+    tokens,
+    tpm,
+)
 from layercake.api.images import ImageRoutes
 from layercake.api.nodes import NodeRoutes
 from layercake.api.rolls import RollRoutes
@@ -16,5 +32,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         *head.routes(ops), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
         *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
         *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
-        *tpm.routes(ops), *releases.routes(ops),
+        *tpm.routes(ops), *releases.routes(ops), *metrics.routes(ops),
     )

@@ -46,6 +46,7 @@ from layercake.head.hosting.manager import ServiceManager
 from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.telling import Ear, Hands, Teller
 from layercake.head.lists.facts import Unmet
+from layercake.head.lists.metrics import Tally
 from layercake.head.machines.keeper import Machines
 from layercake.head.machines.module import HARDWARE
 from layercake.head.machines.table import Rows
@@ -122,7 +123,8 @@ class Head:
         self.attended = Attended(self.store, self.engine, self.sync)
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.attended,
                        self.patience, self.services.set_health)
-        self.unmet = Unmet(self.store, self.clock)
+        self.tally = Tally(self.store)
+        self.unmet = Unmet(self.store, self.clock, self.tally.converged.add)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)

@@ -13,10 +13,11 @@ from layercake.head.views.nodes import status_of
 
 
 class Unmet:
-    """Since when the goal of a node is not met. What was so before the head started is so since its start."""
+    """Since when the goal of a node is not met. What was so before the head started is so since its start. `over` hears for how
+    many seconds one was not, once it is."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock, over: Callable[[float], None] = lambda seconds: None) -> None:
+        self._store, self._over = store, over
         self._clock = clock
         self._began = clock()
         self._since: dict[str, float] = {}
@@ -25,7 +26,9 @@ class Unmet:
     def _watch(self, node: str) -> None:
         record = self._store.find(node)
         if record is None or record.machine.goal.met(record.machine.state):
-            self._since.pop(node, None)
+            since = self._since.pop(node, None)
+            if since is not None and record is not None:
+                self._over(max(0.0, self._clock() - since))
         else:
             self._since.setdefault(node, self._clock())
 

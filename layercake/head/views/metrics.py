@@ -1,0 +1,94 @@
+"""The head's metrics for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+from layercake import __version__
+from layercake.head.head import Head
+from layercake.head.lists.causes import what_of
+from layercake.head.lists.metrics import Page, process, states
+from layercake.head.lists.slices import slowly
+from layercake.head.views.head import Census
+
+CAUSES_S = 15.0
+"""How old the causes may be that are told. They are gathered anew beside everything else: 10,000 nodes take 0.2 s of the head."""
+MOST_CAUSES = 50
+"""Causes that are told, those of most nodes. Others are counted together."""
+
+
+class Metrics:
+    """Makes the pages."""
+
+    def __init__(self, head: Head, census: Census) -> None:
+        self._head, self._census = head, census
+        self._causes: Counter[tuple[str, str]] = Counter()
+        self._gathered = float("-inf")
+        self._gathering: asyncio.Task[None] | None = None
+
+    async def page(self) -> str:
+        """What is so now, in the text format."""
+        if self._gathering is None and time.monotonic() - self._gathered > CAUSES_S:
+            self._gathering = asyncio.create_task(self._gather())
+            if self._gathered == float("-inf"):
+                await asyncio.shield(self._gathering)
+        counts, page = await self._census.counts(), Page()
+        page.add("info", "gauge", "The version of the head.", [({"version": __version__}, 1)])
+        page.add("nodes", "gauge", "Nodes by status.", [({"status": s.value}, n) for s, n in sorted(counts.items(), key=str)])
+        page.add("nodes_state", "gauge", "Nodes by the values of their variables.",
+                 [({"variable": v, "value": x}, n) for (v, x), n in sorted(states(self._head.store).items())])
+        page.add("nodes_cause", "gauge", "Nodes that are not as wanted, by cause (`layercake explain`).",
+                 [({"status": s, "cause": c}, n) for (s, c), n in self._causes.most_common(MOST_CAUSES)])
+        self._site(page)
+        self._work(page)
+        for name, kind, help_, value in process():
+            page.add(name, kind, help_, [({}, value)])
+        return page.text()
+
+    def _site(self, page: Page) -> None:
+        head = self._head
+        guard = head.guard.view()
+        page.add("frozen", "gauge", "Whether the whole site is frozen.", [({}, guard["frozen"] is not None)])
+        page.add("nodes_stopped", "gauge", "Nodes that a person keeps the head from.", [
+            ({"by": "freeze"}, sum(r.care.freeze is not None for r in head.store)),
+            ({"by": "maintenance"}, sum(r.care.maintenance is not None for r in head.store)),
+            ({"by": "release"}, sum(r.held is not None for r in head.store))])
+        page.add("outages", "gauge", "Outages that are under way.", [({}, len(guard["outages"]))])
+        page.add("nodes_silent", "gauge", "Nodes that fell silent.", [({}, guard["silent"])])
+        page.add("remedies_held", "gauge", "Steps that the guard holds back.", [({}, guard["waiting"])])
+        page.add("boots", "gauge", "Nodes that boot, and that wait for their turn to.",
+                 [({"state": word}, guard["boots"][word]) for word in ("booting", "waiting")])
+        page.add("service_up", "gauge", "Whether a module's process runs.",
+                 [({"service": s.name}, s.state.value == "running") for s in head.services.status.values()])
+        page.add("service_restarts_total", "counter", "How often a module's process was started anew.",
+                 [({"service": s.name}, s.restarts) for s in head.services.status.values()])
+        well = head.database.health.view(head.store)
+        page.add("database_up", "gauge", "Whether the database is written as it should be.", [({}, well["well"])])
+        page.add("database_waiting_events", "gauge", "Events that wait to be written.", [({}, well["waiting"])])
+
+    def _work(self, page: Page) -> None:
+        head, tally = self._head, self._head.tally
+        rolls = Counter(roll.state.value for roll in head.rolls.all())
+        page.add("rolls", "gauge", "Rolls by state.", [({"state": state}, n) for state, n in sorted(rolls.items())])
+        page.add("sync_datagrams_total", "counter", "Datagrams of nodes, by what became of them.",
+                 [({"what": what}, n) for what, n in sorted(head.sync.counters.items())])
+        page.add("events_total", "counter", "Events since the head has started, by kind.",
+                 [({"kind": kind}, n) for kind, n in sorted(tally.events.items())])
+        page.add("mutation_failures_total", "counter", "Attempts at mutations that have failed.",
+                 [({"mutation": m}, n) for m, n in sorted(tally.failed.items())])
+        page.histograms("mutation_seconds", "How long mutations took that were done.", tally.took, "mutation")
+        page.histograms("convergence_seconds", "How long nodes were not as wanted, of those that are again.", {"": tally.converged})
+
+    async def _gather(self) -> None:
+        try:
+            head, now, found = self._head, self._head.clock(), Counter[tuple[str, str]]()
+            async for record in slowly(list(head.store)):
+                what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record),
+                               brief=True)
+                if what is not None:
+                    found[what.status, what.text] += 1
+            self._causes, self._gathered = found, time.monotonic()
+        finally:
+            self._gathering = None

@@ -1,0 +1,102 @@
+"""The head's numbers for Prometheus, read by Prometheus' own checker."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from promtool import promtool
+
+from layercake.head.events import MUTATION_DONE
+from layercake.head.lists.metrics import Histogram, Page
+from layercake.head.views.head import Census
+from layercake.head.views.metrics import Metrics
+from layercake.kraken.converge import Discovered
+from layercake.kraken.events import MUTATION_FAILED
+from tests.support.world import World
+
+HERE = Path(__file__).parent
+RULES = HERE.parents[1] / "examples/prometheus/layercake.rules.yml"
+
+
+def checked(text: str) -> str:
+    """What promtool says of a page; "" if it is well. It finds that no unit is missing, and no help."""
+    done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
+    return (done.stdout + done.stderr).strip() if done.returncode else ""
+
+
+async def page(world: World) -> str:
+    return await Metrics(world.head, Census(world.head)).page()
+
+
+def value(text: str, name: str) -> float:
+    return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"layercake_{name} ")))
+
+
+async def test_a_page_is_what_prometheus_reads(world: World) -> None:
+    record = world.node("n0")
+    world.head.engine.post(record, Discovered({"power": "ON"}, "the test says so"))
+    world.head.store.event(record, MUTATION_DONE, "", data={"mutation": "power-on", "seconds": 3.0})
+    world.head.store.event(record, MUTATION_FAILED, "", data={"mutation": "boot-wait", "attempt": 1})
+    text = await page(world)
+    assert checked(text) == ""
+    assert value(text, 'nodes_state{variable="power",value="ON"}') == 1
+    assert value(text, 'mutation_seconds_bucket{mutation="power-on",le="2"}') == 0
+    assert value(text, 'mutation_seconds_bucket{mutation="power-on",le="5"}') == 1
+    assert value(text, 'mutation_failures_total{mutation="boot-wait"}') == 1
+    assert value(text, "process_resident_memory_bytes") > 10 << 20
+    assert sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("layercake_nodes{")) == 2
+
+
+async def test_how_long_nodes_were_not_as_wanted_is_counted(world: World) -> None:
+    record = world.node("n0")
+    before = value(await page(world), 'convergence_seconds_count')
+    world.tick(40)
+    world.head.engine.post(record, Discovered(record.goal_values, "the test says so"))
+    text = await page(world)
+    assert value(text, 'convergence_seconds_count') == before + 1
+    assert value(text, 'convergence_seconds_bucket{le="30"}') == before
+    assert value(text, 'convergence_seconds_bucket{le="60"}') == before + 1
+
+
+def test_what_others_have_said_breaks_no_line() -> None:
+    made = Page()
+    made.add("x", "gauge", "A test.", [({"cause": 'a "b"\\\nlayercake_nodes 9'}, 1.5)])
+    made.histograms("y_seconds", "A test.", {"": Histogram()})
+    assert checked(made.text()) == ""
+    assert 'layercake_x{cause="a \\"b\\"\\\\\\nlayercake_nodes 9"} 1.5' in made.text().splitlines()
+
+
+async def test_labels_are_bounded(world: World) -> None:
+    """A node's name, address or MAC is no label: ten thousand would be ten thousand series."""
+    labels = re.findall(r'="([^"]*)"', await page(world))
+    assert labels
+    assert not {"n0", "n1", "10.1.0.10", "52:54:00:00:00:10"} & set(labels)
+
+
+def test_the_alerts_are_prometheus_own_and_go_off_when_they_should(tmp_path: Path) -> None:
+    for file in (RULES, HERE / "layercake.rules.test.yml"):
+        shutil.copy(file, tmp_path)
+    for words in (("check", "rules", RULES.name), ("test", "rules", "layercake.rules.test.yml")):
+        done = subprocess.run([promtool(), *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_alerts_are_about_what_there_is(world: World) -> None:
+    text = await page(world)
+    names = {name for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+             for name in re.findall(r"layercake_\w+", rule["expr"])}
+    assert names
+    for name in names:
+        assert f"# TYPE {name} " in text, name
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1e9])
+def test_a_histogram_takes_all(seconds: float) -> None:
+    found = Histogram()
+    found.add(seconds)
+    assert sum(found.counts) == 1
