@@ -132,7 +132,7 @@ def modules_page() -> str:
              ", ".join(code(v.name) for v in m.variables)) for m in every]
     calls = [(code(c.name), plain(c.summary), code(m.name), c.role.name.lower(), "each node" if c.per_node else "",
               ", ".join(code(f.name) for f in msgspec.structs.fields(c.request) if f.name != "node"))
-             for m in every for c in m.calls]
+             for m in every for c in m.calls if not c.inside]
     return page("Modules and calls", table(("Module", "Does", "Section", "Own process", "Variables"), rows), "## Calls\n",
                 "`layercake calls` lists them, `layercake call NAME RANGE` makes one.\n",
                 table(("Call", "Answer", "Module", "Role", "Asked of", "Parameters"), calls))

@@ -31,10 +31,10 @@ class RevokeRequest(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
-def routes(ops: Operations) -> tuple[Route, ...]:
+def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
     """The routes over one head."""
 
-    warnings, census = Warnings(ops.head), Census(ops.head)
+    warnings = Warnings(ops.head)
 
     async def status(request: web.Request, body: None) -> Any:
         caller = request[CALLER]

@@ -14,9 +14,9 @@ from layercake.head.views.metrics import Metrics
 from layercake.moduleapi.module import Role
 
 
-def routes(ops: Operations) -> tuple[Route, ...]:
+def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
     """The routes over one head."""
-    metrics = Metrics(ops.head, Census(ops.head))
+    metrics = Metrics(ops.head, census)
 
     async def show(request: web.Request, body: None) -> Any:
         return web.Response(text=await metrics.page(), headers={"Content-Type": KIND})

@@ -24,13 +24,15 @@ from layercake.api.nodes import NodeRoutes
 from layercake.api.rolls import RollRoutes
 from layercake.api.route import Route
 from layercake.head.operations import Operations
+from layercake.head.views.head import Census
 
 
 def routes(ops: Operations) -> tuple[Route, ...]:
     """Every route, over one head."""
+    census = Census(ops.head)  # nodes are counted once for all who ask
     return (
-        *head.routes(ops), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
+        *head.routes(ops, census), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
         *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
         *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
-        *tpm.routes(ops), *releases.routes(ops), *metrics.routes(ops),
+        *tpm.routes(ops), *releases.routes(ops), *metrics.routes(ops, census),
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
 
 MAX_SECRET, MAX_WHOLE = 4096, 65536
@@ -163,14 +164,7 @@ class Vault:
         path = self._beside(ref)
         try:
             if not path.exists():
-                new = path.with_name(f"{path.name}.new")
-                new.unlink(missing_ok=True)
-                descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                with os.fdopen(descriptor, "w") as file:
-                    file.write(make() + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                new.rename(path)
+                write_atomic(path, make() + "\n", durable=True)
                 _settle(path.parent)
         except OSError as error:
             raise InputError(f"cannot write a secret beside {ref.file}: {error.strerror}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from layercake.cli.common.asking import counted, who
 from layercake.cli.common.client import quoted
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import Column, Output
+from layercake.cli.common.output import Column, Output, moment
 from layercake.inventory.ranges import fold
 
 _STEPS = (Column("STEP"), Column("RESULT", styled=True), Column("BEGAN"), Column("SECONDS", right=True),
@@ -66,13 +65,13 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
 
 
 def _tell(out: Output, one: dict[str, Any], it: dict[str, Any], *, last: bool) -> None:
-    out.line(f"{one['node']}: release {it['id']}, {it['state']}, asked for by {it['by']} at {_at(it['asked'])}")
+    out.line(f"{one['node']}: release {it['id']}, {it['state']}, asked for by {it['by']} at {moment(it['asked'])}")
     for word in ("abandoned_by", "freed_by"):
         if it[word]:
             out.line(f"{word.replace('_', ' ')} {it[word]}")
     if last and one["held"]:
         out.line(f"held: {one['held']}")
-    out.table(_STEPS, [[s["name"], s["result"] or ("under way" if s["began"] else "-"), _at(s["began"]) if s["began"] else "-",
+    out.table(_STEPS, [[s["name"], s["result"] or ("under way" if s["began"] else "-"), moment(s["began"]) if s["began"] else "-",
                         f"{s['ended'] - s['began']:.0f}" if s["ended"] else "-", s["tries"] or "-", s["detail"]]
                        for s in it["steps"]])
     if it["disks"]:
@@ -80,7 +79,3 @@ def _tell(out: Output, one: dict[str, Any], it: dict[str, Any], *, last: bool) -
                             "blank" if d["verified"] else "NOT blank", d["way"]] for d in it["disks"]])
     for line in it["left"]:
         out.line(f"left: {line}")
-
-
-def _at(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))

@@ -123,7 +123,7 @@ class Head:
         self.attended = Attended(self.store, self.engine, self.sync)
         self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.attended,
                        self.patience, self.services.set_health)
-        self.tally = Tally(self.store)
+        self.tally = Tally(self.store, {m.name for m in self.table.mutations})
         self.unmet = Unmet(self.store, self.clock, self.tally.converged.add)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)

@@ -138,8 +138,8 @@ class LateOrders:
                 from minos.erase.found import look
                 from minos.erase.orders import Orders
 
-                self._orders = Orders(settled, find=lambda: look(names))
-        return self._orders.carry_out(request)
+                self._orders = Orders(find=lambda: look(names))
+        return self._orders.carry_out(settled, request)
 
 
 def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False) -> Agent:

@@ -19,13 +19,18 @@ _BOOT_AREAS = ("boot0", "boot1")
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A disk of this machine: its kernel name, its size in bytes, the words on its label, and by what it is reached."""
+    """A disk of this machine: its kernel name, its size in bytes, its lasting names, and whether it is reached by ATA."""
 
     name: str
     size: int
     model: str
-    serial: str
+    names: tuple[str, ...]
     ata: bool = False
+
+    @property
+    def serial(self) -> str:
+        """The shortest of its lasting names: what is on its label."""
+        return min(self.names, key=len, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class Left:
 
     name: str
     why: str
-    serial: str = ""
+    names: tuple[str, ...] = ()
     wrong: bool = False
 
 
@@ -47,18 +52,18 @@ def look(names: Callable[[Path], list[str]], sys: Path = Path("/sys")) -> tuple[
         size = int(_text(block / "size") or 0) * SECTOR
         if not (block / "device").exists() or _text(block / "hidden") == "1" or not size:
             continue
-        serial = min(names(block), key=len, default="")
+        known = tuple(names(block))
         if not _is_own(block, place):
             why = "it is not this machine's own: it comes over a network, or by a way that is not known"
-            left.append(Left(block.name, why, serial))
+            left.append(Left(block.name, why, known))
         elif _text(block / "removable") == "1":
-            left.append(Left(block.name, "it can be pulled out", serial))
+            left.append(Left(block.name, "it can be pulled out", known))
         elif block.name.startswith("mmcblk") and block.name.endswith(_BOOT_AREAS):
-            left.append(Left(block.name, "it is what the machine's firmware boots from", serial))
+            left.append(Left(block.name, "it is what the machine's firmware boots from", known))
         elif _text(block / "ro") == "1":
-            left.append(Left(block.name, "it takes no writes", serial, wrong=True))
+            left.append(Left(block.name, "it takes no writes", known, wrong=True))
         else:
-            own.append(Own(block.name, size, _text(block / "device/model") or _text(block / "device/name"), serial,
+            own.append(Own(block.name, size, _text(block / "device/model") or _text(block / "device/name"), known,
                            ata="/ata" in place and block.name.startswith("sd")))
     return own, left
 

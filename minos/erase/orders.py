@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from minos.erase.found import Left, Own
 from minos.tpm.commands import Tpm
 from minos.tpm.device import DEVICE, Device, Transport
 
-ERASE, CLEAR = "erase", "clear-tpm"
-KINDS = (ERASE, CLEAR)
+CLEAR = "clear-tpm"
 WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
 MOST = 256
 _MEMORY = ("rootfs", "tmpfs", "ramfs", "overlay")
@@ -39,7 +38,8 @@ class Work:
 
     def view(self) -> dict[str, Any]:
         """For the head."""
-        return {"name": self.disk.name, "model": self.disk.model[:80], "serial": self.disk.serial[:80], "size": self.disk.size,
+        return {"name": self.disk.name, "names": _short(self.disk.names), "model": self.disk.model[:80],
+                "serial": self.disk.serial[:80], "size": self.disk.size,
                 "state": self.state, "at": self.at, "seconds": round(self.seconds, 1), "why": self.why[:300],
                 "way": self.done.way if self.done is not None else "", "verified": self.done is not None and self.done.verified}
 
@@ -62,21 +62,22 @@ class Order:
 
 
 class Orders:
-    """Carries them out. `settled` says whether the machine's drivers are all there: without one, a disk would be passed over.
-    `find` gives the disks (found.look)."""
+    """Carries them out. `find` gives the disks (found.look)."""
 
-    def __init__(self, settled: Callable[[], bool], *, find: Callable[[], tuple[list[Own], list[Left]]],
+    def __init__(self, *, find: Callable[[], tuple[list[Own], list[Left]]],
                  drive: Callable[[Own, Callable[[int], None]], Drive] = Drive, mounts: Path = Path("/proc/mounts"),
                  tpm: Callable[[], Transport] = Device, has_tpm: Callable[[], bool] = DEVICE.exists,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._settled, self._find, self._drive, self._mounts = settled, find, drive, mounts
+        self._find, self._drive, self._mounts = find, drive, mounts
         self._tpm, self._has_tpm, self._clock = tpm, has_tpm, clock
         self._order: Order | None = None
         self._alone = threading.Lock()
         self._controllers: dict[str, threading.Lock] = {}
 
-    def carry_out(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Begins an order, or says how far it is. Raises LayercakeError for one that cannot be begun."""
+    def carry_out(self, settled: Callable[[], bool], request: Mapping[str, Any]) -> dict[str, Any]:
+        """Begins an order, or says how far it is. `settled` says whether the machine's drivers are all there: without one, a disk
+        would be passed over. Raises LayercakeError for one that cannot be begun."""
+        self._refuse_elsewhere()
         if request.get("kind") == CLEAR:
             return {"cleared": self._clear()}
         release, attempt = request.get("release"), request.get("attempt")
@@ -86,14 +87,13 @@ class Orders:
             order = self._order
             if order is None or (order.state != RUNNING and order.release != release) or (
                     order.state == FAILED and attempt > order.attempt):
-                self._refuse_elsewhere()
-                if not self._settled():
+                if not settled():
                     return {"state": WAITING, "disks": [], "left": []}
                 order = self._order = self._begin(release, attempt)
             if order.release != release:
                 raise OperationFailed("cannot erase: another order is being carried out")
         return {"state": order.state, "disks": [work.view() for work in order.works[:MOST]],
-                "left": [{"name": one.name, "serial": one.serial[:80], "why": one.why, "wrong": one.wrong}
+                "left": [{"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
                          for one in order.left[:MOST]]}
 
     def _begin(self, release: str, attempt: int) -> Order:
@@ -141,6 +141,10 @@ class Orders:
         finally:
             opened.close()
         return True
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    return [name[:300] for name in names[:16]]
 
 
 def _controller(name: str) -> str:

@@ -36,9 +36,9 @@ def loop(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def test_a_kernels_disk_is_overwritten_to_its_last_byte(loop: tuple[str, Path]) -> None:
     name, file = loop
     told: list[int] = []
-    drive = Drive(Own(name, SIZE, "LOOP", "S1"), told.append)
+    drive = Drive(Own(name, SIZE, "LOOP", ("S1",)), told.append)
     with pytest.raises(OperationFailed, match="cannot open it for itself"):
-        Drive(Own(name, SIZE, "LOOP", "S1"))  # it has it alone
+        Drive(Own(name, SIZE, "LOOP", ("S1",)))  # it has it alone
     assert not drive.is_blank()
     assert drive.erase() == Erased(ZEROS, verified=True)
     drive.close()
@@ -117,7 +117,7 @@ class Played:
 
 def erase(tmp_path: Path, played: Played, name: str = "sda") -> Erased:
     (tmp_path / name).symlink_to(played.file.name)
-    drive = Drive(Own(name, SIZE, "M", "S", ata=name.startswith("sd")), ioctl=played.ioctl, dev=tmp_path)
+    drive = Drive(Own(name, SIZE, "M", ("S",), ata=name.startswith("sd")), ioctl=played.ioctl, dev=tmp_path)
     try:
         return drive.erase()
     finally:

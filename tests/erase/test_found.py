@@ -102,4 +102,4 @@ def test_what_is_pulled_out_hidden_empty_or_the_firmwares_is_left(sys: Sys) -> N
 
 def test_a_disk_that_takes_no_writes_is_wrong(sys: Sys) -> None:
     sys.disk("sda", "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0", ro="1")
-    assert sys.look() == ([], [Left("sda", "it takes no writes", "S-sda", wrong=True)])
+    assert sys.look() == ([], [Left("sda", "it takes no writes", ("S-sda",), wrong=True)])

@@ -73,7 +73,10 @@ def test_what_others_have_said_breaks_no_line() -> None:
 
 async def test_labels_are_bounded(world: World) -> None:
     """A node's name, address or MAC is no label: ten thousand would be ten thousand series."""
-    labels = re.findall(r'="([^"]*)"', await page(world))
+    world.head.store.event(world.node("n0"), MUTATION_FAILED, "", data={"mutation": "a node's own idea"})
+    text = await page(world)
+    assert value(text, 'mutation_failures_total{mutation="other"}') == 1
+    labels = re.findall(r'="([^"]*)"', text)
     assert labels
     assert not {"n0", "n1", "10.1.0.10", "52:54:00:00:00:10"} & set(labels)
 

@@ -20,8 +20,8 @@ from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreac
 from tests.support.world import INVENTORY, World
 
 IMAGE = WantedImage("compute", "blake2b:" + "a" * 64, 4096, {"command": ["/init"]})
-DISK = {"name": "sda", "model": "M", "serial": "S1", "size": 1000, "state": "done", "at": 1000, "seconds": 2.0, "why": "",
-        "way": "overwritten with zeros", "verified": True}
+DISK = {"name": "sda", "names": ["naa.5000c500", "S1"], "model": "M", "serial": "S1", "size": 1000, "state": "done", "at": 1000,
+        "seconds": 2.0, "why": "", "way": "overwritten with zeros", "verified": True}
 
 
 class Machine:
@@ -221,7 +221,7 @@ async def test_a_disk_that_fails_holds_the_node_until_a_person_says_how_to_go_on
 
 async def test_one_that_is_given_up_is_held_until_it_is_freed(site: Site) -> None:
     site.machine.erased = {"state": "failed", "disks": [],
-                           "left": [{"name": "sda", "serial": "S1", "why": "no writes", "wrong": True}]}
+                           "left": [{"name": "sda", "names": ["S1"], "why": "no writes", "wrong": True}]}
     ops = site.world.ops
     await ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
@@ -313,3 +313,39 @@ async def test_nothing_is_meant_by_no_range(site: Site) -> None:
     for text in ("", "  "):
         with pytest.raises(InputError):
             await site.world.ops.releases.begin(text, force=False, by="ann")
+
+
+async def test_a_large_disk_has_its_time_as_long_as_it_gets_on(site: Site) -> None:
+    """At the same per cent for hours: it is the bytes that count."""
+    site.machine.erased = {"state": "running", "disks": [{**DISK, "state": "running", "at": 10, "size": 1 << 44}], "left": []}
+    site.machine.grows = True
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    since = site.world.clock.now
+    await site.until(lambda: site.world.clock.now - since > 3 * keeper.STALL_S)
+    assert site.shown()["state"] == "running"
+    site.machine.grows = False
+    assert (await site.ended())["state"] == "failed"
+
+
+async def test_a_node_that_does_not_come_back_in_the_middle_fails_it(site: Site) -> None:
+    site.machine.silent = 1 << 30
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "it does not get on: cannot ask n0: it is away" in site.world.ops.releases.of("n0")["held"]
+
+
+async def test_a_disk_is_known_by_any_of_its_names(site: Site) -> None:
+    site.machine.known = ("naa.5000c500", "S1")
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "done"
+
+
+async def test_a_bug_in_a_step_is_not_tried_for_ever(site: Site) -> None:
+    def bug(step: str) -> None:
+        raise ZeroDivisionError
+
+    site.machine.keeps = bug
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "an error of the head itself" in site.world.ops.releases.of("n0")["held"]
+    assert [step["tries"] for step in site.shown()["steps"]][:2] == [1, 1]

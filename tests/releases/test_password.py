@@ -10,7 +10,7 @@ import pytest
 
 from layercake.base.secrets import SecretRef, Vault
 from layercake.head.releases import password
-from layercake.kraken.errors import InputError, OperationFailed
+from layercake.kraken.errors import InputError, NotFound, OperationFailed
 from tests.support.world import INVENTORY, World
 
 REF = SecretRef(file="bmc/n0")
@@ -94,3 +94,11 @@ async def test_a_password_that_is_not_this_nodes_alone_is_left(world: World, ref
 async def test_a_node_without_a_bmc_is_left(world: World) -> None:
     with pytest.raises(password.Left, match="no password"):
         password.of(world.node("n0"), world.head.table.caller["power.password"], world.head.store)
+
+
+async def test_only_the_head_asks_for_it(world: World) -> None:
+    """A password in the body of a request would be in whatever records requests."""
+    assert password.PASSWORD in world.head.table.calls
+    assert password.PASSWORD not in {view["name"] for view in world.ops.calls.views()}
+    with pytest.raises(NotFound, match="only the head itself"):
+        await world.ops.calls.ask(password.PASSWORD, "n0", {"password": "x" * 16})

@@ -10,7 +10,7 @@ import os
 import resource
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from layercake.head.events import MUTATION_DONE
@@ -40,9 +40,10 @@ class Histogram:
 
 class Tally:
     """What is counted as it happens: events by kind, and of mutations how long they took and how often an attempt failed. Its
-    labels are words of the head's own, so there are never more of them than kinds and mutations."""
+    labels are words of the head's own: what a node calls a mutation that there is not is "other"."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, mutations: Collection[str]) -> None:
+        self._mutations = mutations
         self.events: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.took: dict[str, Histogram] = {}
@@ -52,9 +53,13 @@ class Tally:
     def _heard(self, event: Event) -> None:
         self.events[event.kind] += 1
         if event.kind == MUTATION_DONE.name:
-            self.took.setdefault(str(event.data.get("mutation")), Histogram()).add(float(event.data.get("seconds") or 0.0))
+            self.took.setdefault(self._of(event), Histogram()).add(float(event.data.get("seconds") or 0.0))
         elif event.kind == MUTATION_FAILED.name:
-            self.failed[str(event.data.get("mutation"))] += 1
+            self.failed[self._of(event)] += 1
+
+    def _of(self, event: Event) -> str:
+        mutation = event.data.get("mutation")
+        return mutation if isinstance(mutation, str) and mutation in self._mutations else "other"
 
 
 class Page:

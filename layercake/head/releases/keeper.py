@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from layercake.base.clock import Clock
-from layercake.head.guard.facts import Care, Order
+from layercake.head.guard.facts import Order
 from layercake.head.releases import events, password
 from layercake.head.releases.kept import Releases
 from layercake.head.releases.record import Erased, Release, abandoned, began, ended, retried
-from layercake.head.releases.said import Erasing, erasing
+from layercake.head.releases.said import Erasing, LeftSaid, erasing
 from layercake.head.state.desire import Desire
 from layercake.head.state.store import Hold, Record, Store, WantedImage
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed, Refused, Unreachable
@@ -118,10 +118,6 @@ class Keeper:
         """A node is gone from the inventory, and no release holds it. Its rows go with the next one that is written."""
         self.kept.gone(record.node.id)
 
-    def troubles(self, record: Record) -> list[str]:
-        """What is to be said of a node's release, for people."""
-        return [record.held.why] if record.held is not None else []
-
     # ---- what people say ---------------------------------------------------------------------------------------------------
 
     async def begin(self, record: Record, by: str, *, force: bool) -> Release:
@@ -172,29 +168,19 @@ class Keeper:
 
     async def _hold(self, record: Record, *, up: bool) -> None:
         """What is wanted of a node follows its release: no images, and up or off."""
-        record.held = Hold(self._worded(record, self.kept.why_held(record.node.id)), up, self._before(record))
-
-        def care(of: Care) -> Care:
-            return replace(of, ours=True, released=up and record.value("power") == "OFF", order=of.order)
-
+        hold = Hold(self._worded(record, self.kept.why_held(record.node.id)), "up" if up else "off", self._before(record))
+        care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
         async with self._desire.draft() as draft:
-            node = record.node
-            self._desire.want(draft, record, (), node=node, care=care)
-            draft.change(record, lambda r: setattr(r, "node", node))  # the images that its inventory names stay so
+            self._desire.hold(draft, record, hold, care=care)
             draft.after(partial(self._means.push, record))
 
     async def _let_go(self, record: Record, before: Sequence[WantedImage]) -> None:
         """The hold is over: what the inventory wants of the node counts again. Raises LayercakeError, and holds on then."""
-        held, record.held = record.held, None
-        try:
-            had = {image.name: image for image in before}
-            async with self._desire.draft() as draft:
-                images = tuple(had.get(name) or self._desire.image(name) for name in record.node.images)
-                self._desire.want(draft, record, images)
-                draft.after(partial(self._means.push, record))
-        except BaseException:
-            record.held = held
-            raise
+        had = {image.name: image for image in before}
+        async with self._desire.draft() as draft:
+            images = tuple(had.get(name) or self._desire.image(name) for name in record.node.images)
+            self._desire.hold(draft, record, None, images)
+            draft.after(partial(self._means.push, record))
 
     def _tell(self, record: Record, progress: str) -> None:
         """How far a step is, for people."""
@@ -210,7 +196,7 @@ class Keeper:
         try:
             while (release := self._newest(record)).id == id_ and (name := release.next):
                 release = await self.kept.change(node, id_, lambda r: began(r, self._store.wall()))
-                if record.held is None or record.wanted or not record.held.up:
+                if record.held is None or record.wanted or record.held.state != "up":
                     await self._hold(record, up=True)
                 self._tell(record, "")
                 end = await self._step(record, release, name)
@@ -246,6 +232,9 @@ class Keeper:
             return Ended("left", str(left))
         except LayercakeError as error:
             return Ended("failed", str(error))
+        except Exception:  # begun again and again it would switch the node off and on for ever
+            log.exception("step %s of the release of %s failed", name, record.name)
+            return Ended("failed", "an error of the head itself; its log says which")
         finally:
             work.cancel()
 
@@ -257,7 +246,7 @@ class Keeper:
         if release.force:
             return Ended(detail="no image is started any more; what runs is not waited for")
         await self._until(lambda: record.value("power") == "OFF"
-                          or (record.value("run") == "SYNC" and record.value("image") in ("IDLE", "UNKNOWN")))
+                          or (record.value("run") == "SYNC" and record.value("image") == "IDLE"))
         return Ended(detail="nothing runs on it")
 
     async def _restart(self, record: Record, release: Release) -> Ended:
@@ -273,31 +262,33 @@ class Keeper:
         return session is not None and session.boot_id != before and record.value("run") == "SYNC"
 
     async def _erase(self, record: Record, release: Release) -> Ended:
-        step, since, said = release.steps[-1], self._clock(), ""
+        order = {"kind": "erase", "release": release.id, "attempt": release.steps[-1].tries}
+        since, mark, limit = self._clock(), "", STALL_S
         while True:
             try:
-                answer = await self._means.ask_node(record, {"kind": "erase", "release": release.id, "attempt": step.tries})
+                now = erasing(await self._means.ask_node(record, order))
             except Unreachable as error:
                 self._tell(record, error.message)
-                await self._sleep(ASK_S)
-                continue
-            now = erasing({key: answer.get(key) for key in ("state", "disks", "left")})
-            if now.state == "failed" and not any(one.state == "running" for one in now.disks):
-                return Ended("failed", now.failures, now.erased, now.left_lines)
-            if now.state == "done":
-                return await self._proven(record, now)
-            if now.progress != said:
-                since, said = self._clock(), now.progress
-                self._tell(record, said)
-            silent = [one for one in now.disks if one.state == "running" and not one.at]
-            if self._clock() - since > (DRIVE_S if silent else STALL_S):
-                raise OperationFailed(f"it does not get on: {said}", hint="look at the node's console; then --retry, or --abandon")
+                limit = STALL_S
+            else:
+                if now.state == "failed":
+                    return Ended("failed", now.failures, now.erased, now.left_lines)
+                if now.state == "done":
+                    return await self._proven(record, now)
+                self._tell(record, now.progress)
+                limit = DRIVE_S if now.silent else STALL_S
+                if now.mark != mark:
+                    since, mark = self._clock(), now.mark
+            if self._clock() - since > limit:
+                raise OperationFailed(f"it does not get on: {self._progress.get(record.node.id, '')}",
+                                      hint="look at the node's console; then --retry, or --abandon")
             await self._sleep(ASK_S)
 
     async def _proven(self, record: Record, said: Erasing) -> Ended:
         """All disks that the node has had are erased: one that was pulled, or that no driver sees, is not passed over."""
-        seen = {one.serial for one in said.disks} | {one.serial for one in said.left}
-        missing = sorted(set(await self._means.known_disks(record)) - seen)
+        listed: tuple[LeftSaid, ...] = (*said.disks, *said.left)
+        seen = {name for one in listed for name in one.names}
+        missing = [serial for serial in sorted(await self._means.known_disks(record)) if "_".join(serial.split()) not in seen]
         erased, left = said.erased, said.left_lines
         if len(erased) < len(said.disks):
             return Ended("failed", "the node says that it is done, and not of all disks that they were read back", erased, left)

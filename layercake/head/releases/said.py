@@ -13,19 +13,27 @@ from layercake.kraken.errors import OperationFailed
 _Text = Annotated[str, msgspec.Meta(max_length=300)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 MOST = 256
+_Names = Annotated[tuple[_Text, ...], msgspec.Meta(max_length=16)]
 
 
-class DiskSaid(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk: `at` of its `size` bytes are done."""
+class LeftSaid(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk that is left, and why; `wrong`: it should not be. `names` are its lasting ones (imageapi.node.attach.disks.names)."""
 
     name: _Text
+    names: _Names
+    why: _Text
+    wrong: bool = False
+
+
+class DiskSaid(LeftSaid, frozen=True, kw_only=True):
+    """A disk that is erased: `at` of its `size` bytes are done; `why` it failed."""
+
     model: _Text
     serial: _Text
     size: _Count
     state: Literal["running", "done", "failed"]
     at: _Count
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-    why: _Text
     way: _Text
     verified: bool
 
@@ -33,15 +41,6 @@ class DiskSaid(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> str:
         """For people."""
         return f"{self.name} ({', '.join(filter(None, (self.model, self.serial))) or 'without a name'})"
-
-
-class LeftSaid(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk that is left, and why; `wrong`: it should not be."""
-
-    name: _Text
-    serial: _Text
-    why: _Text
-    wrong: bool
 
 
 class Erasing(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +66,16 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
         """What failed, for people."""
         return "; ".join([f"disk {one.shown}: {one.why}" for one in self.disks if one.state == "failed"]
                          + [f"disk {one.name}: {one.why}" for one in self.left if one.wrong])
+
+    @property
+    def silent(self) -> bool:
+        """Whether a drive erases itself: it says nothing until it is done."""
+        return any(one.state == "running" and not one.at for one in self.disks)
+
+    @property
+    def mark(self) -> str:
+        """Something that changes as long as it gets on: a large disk is at the same per cent for a long time."""
+        return f"{self.state} {[(one.state, one.at) for one in self.disks]}"
 
     @property
     def progress(self) -> str:

@@ -17,7 +17,7 @@ from layercake.head.hosting.table import Table
 from layercake.head.state.database import Database
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store, WantedImage
+from layercake.head.state.store import Hold, Record, Store, WantedImage
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged
 from layercake.kraken.errors import OperationFailed
@@ -97,9 +97,23 @@ class Desire:
             record.cfg_revision += 1
 
         draft.change(record, put)
-        state = wanted.state if hold is None else "up" if hold.up else "off"
+        state = wanted.state if hold is None else hold.state
         goal = planner.layout.goal(self.goal_values(state if order is None else "off", images))
         draft.post(record, DesiredChanged(goal, fresh))
+        draft.after(partial(self._follow, record, order))
+
+    def hold(self, draft: Draft, record: Record, hold: Hold | None, images: tuple[WantedImage, ...] = (), *,
+             care: Mend = same) -> None:
+        """Holds a node: no image is wanted of it, whatever its inventory names. With None it is held no more, and these images are
+        wanted. The caller has the node told (Sync.push)."""
+        def put(record: Record) -> None:
+            record.held, record.wanted, record.care = hold, images, care(record.care)
+            record.cfg_revision += 1
+
+        fresh, order = images != record.wanted, care(record.care).order
+        state = "off" if order is not None else record.node.state if hold is None else hold.state
+        draft.change(record, put)
+        draft.post(record, DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh))
         draft.after(partial(self._follow, record, order))
 
     def _follow(self, record: Record, order: Order | None) -> None:

@@ -141,11 +141,11 @@ class WantedImage(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A node is being released: why it is held, for people, and whether it shall be up meanwhile, in minOS and without images.
-    `images` are those that it shall run again after that."""
+    """A node is being released: why it is held, for people, and what is wanted of it meanwhile, up (in minOS, without images) or
+    off. `images` are those that it shall run again after that."""
 
     why: str
-    up: bool = True
+    state: str = "up"
     images: tuple[WantedImage, ...] = ()
 
 
@@ -219,9 +219,9 @@ class Record:
     @property
     def meant(self) -> str:
         """What is wanted of it now: up or off. A power cycle is off for a while, and a release has its own will."""
-        if self.care.order is not None or self.held is not None:
-            return "up" if self.care.order is None and self.held is not None and self.held.up else "off"
-        return self.node.state
+        if self.care.order is not None:
+            return "off"
+        return self.node.state if self.held is None else self.held.state
 
     @property
     def goal_values(self) -> dict[str, str]:

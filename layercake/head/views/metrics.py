@@ -39,8 +39,10 @@ class Metrics:
         page.add("nodes", "gauge", "Nodes by status.", [({"status": s.value}, n) for s, n in sorted(counts.items(), key=str)])
         page.add("nodes_state", "gauge", "Nodes by the values of their variables.",
                  [({"variable": v, "value": x}, n) for (v, x), n in sorted(states(self._head.store).items())])
+        told = self._causes.most_common(MOST_CAUSES)
+        others = self._causes.total() - sum(n for _, n in told)
         page.add("nodes_cause", "gauge", "Nodes that are not as wanted, by cause (`layercake explain`).",
-                 [({"status": s, "cause": c}, n) for (s, c), n in self._causes.most_common(MOST_CAUSES)])
+                 [({"status": s, "cause": c}, n) for (s, c), n in (*told, *([(("", "others"), others)] if others else []))])
         self._site(page)
         self._work(page)
         for name, kind, help_, value in process():
@@ -51,10 +53,10 @@ class Metrics:
         head = self._head
         guard = head.guard.view()
         page.add("frozen", "gauge", "Whether the whole site is frozen.", [({}, guard["frozen"] is not None)])
-        page.add("nodes_stopped", "gauge", "Nodes that a person keeps the head from.", [
-            ({"by": "freeze"}, sum(r.care.freeze is not None for r in head.store)),
-            ({"by": "maintenance"}, sum(r.care.maintenance is not None for r in head.store)),
-            ({"by": "release"}, sum(r.held is not None for r in head.store))])
+        stops = Counter(why for r in head.store for why, stop in (
+            ("freeze", r.care.freeze), ("maintenance", r.care.maintenance), ("release", r.held)) if stop is not None)
+        page.add("nodes_stopped", "gauge", "Nodes that a person keeps the head from.",
+                 [({"by": why}, stops[why]) for why in ("freeze", "maintenance", "release")])
         page.add("outages", "gauge", "Outages that are under way.", [({}, len(guard["outages"]))])
         page.add("nodes_silent", "gauge", "Nodes that fell silent.", [({}, guard["silent"])])
         page.add("remedies_held", "gauge", "Steps that the guard holds back.", [({}, guard["waiting"])])
