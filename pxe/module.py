@@ -37,6 +37,8 @@ def offers(node: NodeFacts, boot: Boot | None, settings: BootSettings | None, si
     base = http_base(facing(site.heads, node.network).address, (settings or BootSettings()).http_port)
     if signed or foreign:
         why = "the node has Secure Boot, and no iPXE is signed" if not foreign else "the medium is for x86_64, the node is not"
+        if not node.macs:
+            return {"no-medium": f"{why}, and no machine was seen yet that is this node"}
         return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}", "no-medium": why}
     return {"boot-uri": f"{base}/{UEFI_PROGRAM}"}
 

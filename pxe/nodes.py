@@ -89,8 +89,8 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"cannot serve node {node}: {name!r} is not a host name")
     raw_macs = record.get("macs")
-    if not isinstance(raw_macs, list | tuple) or not raw_macs:
-        raise InputError(f"cannot serve node {name}: its record has no MAC address")
+    if not isinstance(raw_macs, list | tuple):
+        raise InputError(f"cannot serve node {name}: its record has no MAC addresses")
     macs = tuple(mac_bytes(str(mac)) for mac in raw_macs)
     if any(mac[0] & 1 for mac in macs):
         raise InputError(f"cannot serve node {name}: one of its MAC addresses is a multicast address, no interface has that")

@@ -330,7 +330,7 @@ class PxeService(Service):
         params = request.params
         window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
         try:
-            order(node, node.macs[0], window.token, state.settings, 0.0)
+            order(node, next(iter(node.macs), bytes(6)), window.token, state.settings, 0.0)
         except InputError:
             self._windows.disarm(node.id)
             raise

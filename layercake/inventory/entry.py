@@ -3,7 +3,8 @@ defaults said of it, and changed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -67,6 +68,28 @@ def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
         if not isinstance(place, dict):
             raise InputError(f"cannot change {key}: {word} is no mapping")
     return place, last
+
+
+def with_cards(node: Node, before: Node | None, given: Collection[str], parts: Mapping[str, Part]) -> Node:
+    """A node as it is when its entry is in force: one without a MAC address keeps those that it had, as long as it is recognised by
+    the same things. `given` are those that entries say: they are whose entry says them."""
+    if node.macs or before is None or set(before.macs) & set(given) or known_by(node, parts) != known_by(before, parts):
+        return node
+    return replace(node, macs=before.macs)
+
+
+def keep_cards(nodes: dict[str, Node], known: Mapping[str, Node], node: Node, given: Collection[str],
+               parts: Mapping[str, Part]) -> None:
+    """Has a node without MAC address among `nodes`, those that have changed, keep the ones that it had (`with_cards`); one that is
+    as before then is not among them any more."""
+    found = nodes[node.name] = with_cards(node, known.get(node.name), given, parts)
+    if found == known.get(node.name):
+        del nodes[node.name]
+
+
+def known_by(node: Node, parts: Mapping[str, Part]) -> list[Hashable]:
+    """By what a node's machine is recognised beside its MAC addresses."""
+    return [one for module, part in node.parts.items() for one in parts[module].known_by(part)]
 
 
 def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, Part]) -> None:

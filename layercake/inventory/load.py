@@ -34,6 +34,8 @@ from layercake.moduleapi.network import Subnets, is_host
 
 TOP = ("defaults", "groups", "networks", "nodes")
 MAC, IP = "MAC address", "IP address"
+_NEEDED = {"mac": "a node without says where it is, `place`, or its machine's `serial` number; what is found there is its machine",
+           "ip": "it cannot be booted without"}
 OWN_AGAIN = (MAC, IP)
 """What a node may say of itself twice: its card and its address, once to boot by, and once among its interfaces."""
 
@@ -163,11 +165,12 @@ class _Loader:
     def _node(self, name: str, label: str, section: Section, merged: dict[str, Field], broken: set[str]) -> None:
         """One node out of its merged layers. `label` names it in messages: a whole range has the same mistake once."""
         group_names: tuple[str, ...] = merged["groups"].value if "groups" in section.shared else ()
-        for key in ("mac", "ip"):
-            if key not in merged and key not in broken:
-                self._problems.add(section.mark, f"node {label} has no {key}", "it cannot be booted without")
         found = {module: made for module in self._parts
                  if (made := self._part(module, name, label, section.mark, merged, broken)) is not None}
+        known = any(self._parts[module].known_by(part) for module, part in found.items())
+        for key, hint in _NEEDED.items():
+            if key not in merged and key not in broken and not (key == "mac" and known):
+                self._problems.add(section.mark, f"node {label} has no {key}", hint)
         for key in ("mac", "ip"):
             if key in merged:
                 values_ = merged[key].value if key == "mac" else (merged[key].value,)
@@ -185,11 +188,11 @@ class _Loader:
         if not broken & {"arch", "profile"}:
             self._check_profile(label, profile, arch, (merged.get("profile") or merged.get("arch")), section.mark)
         network = self._network(name, merged) if "ip" in merged else ""
-        if {"mac", "ip"} <= merged.keys():
+        if "ip" in merged and ("mac" in merged or known):
             self._nodes[name] = Node(
-                id=schema.node_id(name), name=name, macs=merged["mac"].value, ip=merged["ip"].value, arch=arch, firmware=firmware,
-                state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names, parts=found,
-                profile=profile, network=network,
+                id=schema.node_id(name), name=name, macs=_value(merged, "mac", ()), ip=merged["ip"].value, arch=arch,
+                firmware=firmware, state=_value(merged, "state", "up"), images=_value(merged, "images", ()), groups=group_names,
+                parts=found, profile=profile, network=network,
                 domains=tuple(g for g in group_names if _value(self._groups[g].shared, "domain", False)),
             )
 

@@ -41,11 +41,11 @@ def mark_of(encoded: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `macs` are lower case with colons, the first is the one it boots from; `ip` is of IPv4 or IPv6; `state` is what is
-    wanted: up or off; `images` in the order they start; `profile` is the boot profile that its boot set is built by, "" for the
-    site's default set; `network` is the name of the network that its address is in, "" if the inventory has none there.
-    `domains` are those of its groups whose nodes are lost together. `parts` are what the modules know of it besides, by the
-    modules' names."""
+    """One node. `macs` are lower case with colons, the first is the one it boots from; there are none before a machine was seen
+    where a node without `mac` is to be. `ip` is of IPv4 or IPv6; `state` is what is wanted: up or off; `images` in the order they
+    start; `profile` is the boot profile that its boot set is built by, "" for the site's default set; `network` is the name of the
+    network that its address is in, "" if the inventory has none there. `domains` are those of its groups whose nodes are lost
+    together. `parts` are what the modules know of it besides, by the modules' names."""
 
     id: str
     name: str

@@ -137,7 +137,8 @@ class Part:
     there, and raises fields.Mistake; of a part with ENTRY they are {name: {field: value}}, and it gives {"entries": ...}. `unique`
     gives values that no two nodes may share; the `field` of each, or "NAME.FIELD", is the one to blame then. `view` is what of it
     people see with a node, None for a node without. `secret_to` says where its secrets are sent: when that changes, a person
-    confirms it. `warnings` are said with every plan and status."""
+    confirms it. `warnings` are said with every plan and status. `known_by` is by what a node's machine is recognised, () for
+    nothing: such a node may do without a MAC address."""
 
     struct: type[NodePart]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -145,6 +146,7 @@ class Part:
     view: Callable[[Any], dict[str, Any]] = lambda part: {}
     secret_to: Callable[[Any], str] = lambda part: ""
     warnings: Callable[[Any], tuple[str, ...]] = lambda part: ()
+    known_by: Callable[[Any], tuple[Hashable, ...]] = lambda part: ()
 
     @property
     def key(self) -> str:

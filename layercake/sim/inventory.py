@@ -127,6 +127,8 @@ def cast(text: str, name: str = "inventory", heads: Sequence[str] = ()) -> Cast:
     inventory = load(text, name, parts=modules.standard().parts, heads=heads)
     if not 1 <= len(inventory.nodes) <= MOST:
         raise InputError(f"cannot simulate {len(inventory.nodes)} nodes: 1 to {MOST} can be")
+    if without := [node.name for node in inventory.nodes.values() if not node.macs]:
+        raise InputError(f"cannot simulate {without[0]}: it has no mac", hint="give each node one: places are not simulated")
     six = [node.name for node in inventory.nodes.values() if ":" in node.ip]
     if six:
         raise InputError(f"cannot simulate {six[0]}: nodes with IPv6 addresses alone are not simulated")

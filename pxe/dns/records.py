@@ -35,7 +35,7 @@ def full(name: str, domain: str) -> str:
 def six_of(node: Node, settings: Settings) -> ipaddress.IPv6Address | None:
     """The address that a running node makes of the prefix that the head advertises on its own network (SLAAC, RFC 4291)."""
     here = node.subnet is None or node.subnet.network == settings.network
-    if settings.ra_prefix is None or not here or ":" in node.ip:
+    if settings.ra_prefix is None or not here or ":" in node.ip or not node.macs:
         return None
     mac = node.macs[0]
     return ipaddress.IPv6Network(settings.ra_prefix)[int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:], "big")]

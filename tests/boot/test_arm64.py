@@ -91,3 +91,5 @@ async def test_a_set_without_boot_programs_costs_no_script(web: BootState, link:
 def test_its_bmc_is_told_the_volume_and_no_medium_of_x86() -> None:
     told = offers(Told(NODE, "n1", (MAC,), "10.99.0.11", "aarch64", "uefi", ""), None, None, site())
     assert told["boot-uri"].endswith("/boot/52-54-00-00-01-01.img") and "is for x86_64" in told["no-medium"]
+    told = offers(Told(NODE, "n1", (), "10.99.0.11", "aarch64", "uefi", ""), None, None, site())
+    assert "boot-uri" not in told and "no machine was seen yet that is this node" in told["no-medium"]

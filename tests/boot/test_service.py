@@ -69,6 +69,14 @@ async def test_arm_answers_at_once_and_the_window_ends(service: PxeService, make
     assert not await armed(service)
 
 
+async def test_a_window_is_open_when_the_card_of_a_node_is_found(service: PxeService, make_request: Ask) -> None:
+    await service.node_changed(NODE, {**RECORD, "macs": []})
+    assert await service.mutate(make_request("boot-arm")) == {"boot": "WAIT"}
+    await service.node_changed(NODE, RECORD)
+    assert await armed(service)
+    assert (await service.call("boot.heard", {"macs": RECORD["macs"]})).keys() == set(RECORD["macs"]), "the card is a node's now"
+
+
 @pytest.mark.parametrize("params", [
     {}, {"token": "", "window_s": 9}, {"token": "a b" * 9, "window_s": 9}, {"token": 7, "window_s": 9}, {"token": "a" * 20},
     {"token": "a" * 20, "window_s": 0}, {"token": "a" * 20, "window_s": True}, {"token": "a" * 20, "window_s": float("nan")},

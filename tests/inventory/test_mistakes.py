@@ -202,6 +202,11 @@ def test_what_is_missing_is_said_once_for_a_whole_range(mistakes: Mistakes) -> N
     assert [(p.line, p.message) for p in found] == [(2, "node c[0-99] has no mac"), (2, "node c[0-99] has no ip")]
 
 
+def test_a_node_without_a_card_says_where_it_is(mistakes: Mistakes) -> None:
+    found = mistakes("nodes:\n  a: {ip: 10.0.0.1}\n  b: {ip: 10.0.0.2, serial: SN-7}\n  c: {mac: x, ip: 10.0.0.3, serial: SN-8}\n")
+    assert [p.line for p in found] == [2, 4] and found[0].message == "node a has no mac" and "`place`" in found[0].hint
+
+
 def test_a_broken_value_is_not_reported_as_missing_too(mistakes: Mistakes) -> None:
     found = mistakes("nodes:\n  n0: {mac: x, ip: y, bmc: {driver: z, address: 'a b'}}\n")
     assert [p.message.split(":")[0] for p in found] == ["mac", "ip", "bmc.driver", "bmc.address"]

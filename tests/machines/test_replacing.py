@@ -159,3 +159,52 @@ async def test_places_are_unique_and_told_to_the_boot_service(site: World) -> No
     await site.ops.care.freeze("n0", "a look", "me")
     with pytest.raises(Refused):
         await site.ops.inventory.take_board(site.node("n0"), [NEW], "x")
+
+
+CARDLESS = """
+nodes:
+  n0: {ip: 10.1.0.10, place: {circuit: eth7, remote: sw1}}
+  n1: {ip: 10.1.0.11, place: {switch: sw1, port: 7}}
+  n2: {ip: 10.1.0.12, serial: SN-3}
+"""
+
+
+async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world: World) -> None:
+    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    hears(world, {})
+    assert macs(world, "n0") == () and "no machine was seen yet that has its option 82 circuit eth7" in explained(world, "n0")
+    await claims(world, "n0", NEW, own_s=0.0)
+    assert macs(world, "n0") == (NEW,) and "machine.found" in world.kinds("n0") and "machine.replaced" not in world.kinds("n0")
+    one = Stranger(world, "02:00:00:00:00:05")
+    assert (await one.says(report("SN-77", "7", cards=[])))["then"] == "reboot" and macs(world, "n1") == (one.mac,)
+    assert "machine.claims" not in world.kinds("n1")
+    await claims(world, "n0", OTHER)
+    assert macs(world, "n0") == (NEW,) and "machine.claims" in world.kinds("n0"), "the next board is a person's to take"
+
+
+async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world: World) -> None:
+    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    hears(world, {})
+    both = [Stranger(world, f"02:00:00:00:00:0{n}", f"10.1.0.20{n}") for n in (5, 6)]
+    world.head.machines.replacing.keeps = lambda record: "a look"
+    await both[0].says(report("SN-1", "7", cards=[]))
+    world.head.machines.replacing.keeps = lambda record: ""
+    assert (await both[1].says(report("SN-2", "7", cards=[])))["then"] == "wait" and macs(world, "n1") == ()
+    assert "machine.disputed" in world.kinds("n1")
+
+
+async def test_an_inventory_without_cards_takes_none_away(world: World) -> None:
+    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    hears(world, {})
+    await claims(world, "n0", NEW)
+    assert (await world.ops.inventory.plan(CARDLESS, "x.yaml"))["changes"] == []
+    await world.ops.inventory.apply(CARDLESS.replace("10.1.0.10", "10.1.0.20"), "x.yaml", None, True)
+    assert macs(world, "n0") == (NEW,) and world.node("n0").node.ip == "10.1.0.20"
+    await world.ops.inventory.apply(CARDLESS.replace("eth7", "eth8"), "x.yaml", None, True)
+    assert macs(world, "n0") == (), "it is somewhere else: another machine is meant"
+    await claims(world, "n0", NEW)
+    await world.ops.inventory.apply(CARDLESS.replace("eth7", "eth8").replace("{ip: 10.1.0.12", f'{{mac: "{NEW}", ip: 10.1.0.12'),
+                                    "x.yaml", None, True)
+    assert macs(world, "n0") == () and macs(world, "n2") == (NEW,), "what an entry says is so"
+    await world.ops.inventory.change("n2", {}, ["mac"])
+    assert macs(world, "n2") == ()

@@ -60,9 +60,9 @@ def given(node: Node, network: Mapping[str, Any] | None, others: Iterable[tuple[
 
 def facts(node: Node, network: Mapping[str, Any] | None, authorized: Sequence[str]) -> Entry:
     """What the metadata service says of a node (minos.agent.metadata.answers)."""
-    said = {"instance-id": node.id, "hostname": fqdn(node.name, network), "local-hostname": node.name, "mac": node.macs[0],
-            "local-ipv4" if ":" not in node.ip else "ipv6": node.ip, "network": (network or {}).get("name", ""),
-            "public-keys": list(authorized)}
+    said = {"instance-id": node.id, "hostname": fqdn(node.name, network), "local-hostname": node.name,
+            "mac": next(iter(node.macs), ""), "local-ipv4" if ":" not in node.ip else "ipv6": node.ip,
+            "network": (network or {}).get("name", ""), "public-keys": list(authorized)}
     return Entry((METADATA,), "/facts.json", json.dumps(said).encode())
 
 

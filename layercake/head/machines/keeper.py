@@ -249,7 +249,7 @@ class Machines:
         for record in self.owners(machine):
             hint = f"if its board was replaced, `layercake node set {record.name} mac={machine.mac}`"
             both = [str(one) for one in wanted(record) if (one.kind, one.value) in marks]
-            if both:
+            if both and record.node.macs:
                 self._store.event(record, events.CLAIMED, f"{machine.mac}, which no inventory knows, has {', '.join(both)} of this "
                                   f"node (hint: {hint})", data={"mac": machine.mac})
 

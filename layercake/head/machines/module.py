@@ -127,4 +127,4 @@ def view(part: Whereabouts | None) -> dict[str, Any]:
 HARDWARE = Variable("hardware", (UNKNOWN, "OK", "DRIFTED"), "whether the node's hardware is as it was accepted")
 
 MODULE = Module(name="machines", doc="By what machines are recognised, and their hardware.", part=Part(Whereabouts, unique=unique,
-                view=view), variables=(HARDWARE,), offers=offers, events=EVENTS)
+                view=view, known_by=claims), variables=(HARDWARE,), offers=offers, events=EVENTS)

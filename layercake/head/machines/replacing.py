@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -84,7 +85,8 @@ class Replacing:
         one.where, one.at = option82(*words), now
         self._claims[record.node.id] = found
         if automatic(record):
-            self._begin(self._consider(record, [mac], one.where, [], float(data.get("own_s") or 0.0)))
+            own = float(data.get("own_s") or 0.0) if record.node.macs else math.inf
+            self._begin(self._consider(record, [mac], one.where, [], own))
         elif new:
             self._store.event(record, events.CLAIMED, f"{_asks(mac, one)} (hint: if its board was replaced, `layercake node set "
                               f"{record.name} mac={mac}`)", data={"mac": mac})
@@ -119,6 +121,8 @@ class Replacing:
 
     async def _own_s(self, record: Record) -> float:
         """For how many seconds the boot service has heard nothing of a node's own cards. Raises LayercakeError."""
+        if not record.node.macs:
+            return math.inf
         heard = await self._ask(HEARD, {"macs": list(record.node.macs)[:64]})
         return min((float(one["seconds_ago"]) for one in heard.values()), default=0.0)
 
@@ -148,7 +152,8 @@ class Replacing:
         if self.take is None:
             return
         try:
-            await self.take(record, macs, f"its board was replaced, by {where}")
+            why = "replace: auto (its board was replaced" if was else "its place (a machine was found there"
+            await self.take(record, macs, f"{why}, by {where})")
         except LayercakeError as error:
             self._refused(record, mac, str(error))
             return
@@ -158,6 +163,9 @@ class Replacing:
             return
         self._done[record.node.id] = self._wall()
         self._claims.pop(record.node.id, None)
+        if not was:
+            self._store.event(record, events.FOUND, f"{mac} is this node from now on, by {where}", data={"mac": mac})
+            return
         self._store.event(record, events.REPLACED, f"{mac} is this node now, by {where}; it was {was} (hint: write it into the "
                           "inventory)", data={"mac": mac, "was": was})
 
@@ -197,6 +205,8 @@ def _asks(mac: str, one: Claimant) -> str:
 
 
 def automatic(record: Record) -> bool:
-    """Whether a new board is taken for the node without a person's word."""
+    """Whether a new board is taken for the node without a person's word: the first one of a node without `mac` is."""
+    if not record.node.macs:
+        return True
     part = record.node.parts.get("machines")
     return isinstance(part, Whereabouts) and part.replace == "auto"

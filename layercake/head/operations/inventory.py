@@ -36,6 +36,7 @@ from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.aside import Aside, Bounds
+from layercake.moduleapi.module import Part
 from layercake.moduleapi.network import Network
 
 READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
@@ -87,13 +88,13 @@ class _Read:
     warnings: tuple[Problem, ...]
     changes: list[Change] = field(default_factory=list)
 
-    def over(self, now: Mapping[str, Node]) -> _Read:
+    def over(self, now: Mapping[str, Node], parts: Mapping[str, Part]) -> _Read:
         """The same, where nodes are not all as they were when it was read: rolls go on meanwhile. What it said of a node that had
         the same entry is that entry."""
         moved = {name for name, node in now.items() if self.known.get(name) is not node} | (self.known.keys() - now.keys())
         if not moved:
             return self
-        wanted = {node.name: node for node in self.all()}
+        wanted = {node.name: entry.with_cards(node, now.get(node.name), (), parts) for node in self.all()}
         nodes = {name: node for name, node in wanted.items() if name in self.nodes or name in moved}
         changes = [change for change in self.changes if change.node not in moved]
         changes += diff({name: now[name] for name in now if name in moved}, {name: nodes[name] for name in nodes if name in moved})
@@ -133,6 +134,9 @@ class InventoryChanges:
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
         nodes = {node.name: node async for node in slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
+        given = {mac for node in nodes.values() for mac in node.macs}
+        async for node in slowly([node for node in nodes.values() if not node.macs]):
+            entry.keep_cards(nodes, known, node, given, parts)
         found = _Read(file, nodes, known, tuple(told.removed), told.networks, warnings)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
@@ -234,7 +238,7 @@ class InventoryChanges:
         async with self._head.desire.draft() as draft:
             if digest is not None and digest != _digest(self._store.revision, text, wanted):
                 raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
-            new = new.over({record.name: record.node for record in self._store})
+            new = new.over({record.name: record.node for record in self._store}, self._head.table.parts)
             if new.removed and not allow_remove:
                 raise Refused(f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
                               hint="say --allow-remove if that is meant")
@@ -279,10 +283,10 @@ class InventoryChanges:
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 
-    async def take_board(self, record: Record, macs: Collection[str], why: str) -> None:
-        """Makes the cards of a new board those of a node, as `replace: auto` has it. Raises LayercakeError."""
+    async def take_board(self, record: Record, macs: Collection[str], by: str) -> None:
+        """Makes the cards of a machine those of a node, without a person; `by` says why. Raises LayercakeError."""
         self._head.guard.refuse_frozen([record], "change")
-        await self.change(record.name, {"mac": list(macs)}, (), Consent(by=f"replace: auto ({why})"))
+        await self.change(record.name, {"mac": list(macs)}, (), Consent(by=by))
 
     async def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
         """Takes over what was read; the networks that are others than before, and the rolls that this begins. The head does other

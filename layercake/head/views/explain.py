@@ -59,7 +59,10 @@ def hardware_of(record: Record, machines: Machines | None) -> list[str]:
     own, claims = machines.of(record), machines.claimants(record)
     found = [f"differs: {line}" for line in own.drift] if own is not None else []
     found += [f"moved: {line}" for line in machines.elsewhere(record)]
-    if own is None and wanted(record):
+    if not record.node.macs:
+        what = " or ".join(map(str, wanted(record)))
+        found.append(f"it has no `mac`, and no machine was seen yet that has its {what}: the first one is taken for it")
+    elif own is None and wanted(record):
         found.append("it has not reported yet: it is known by its MAC address alone")
     elif own is not None:
         lacks = {one.kind for one in wanted(record)} - {kind for kind, _ in own.claims}
