@@ -96,7 +96,7 @@ class Discovery:
                        "--group", "login", "--into", str(self.inventory), "--yes")
         self._with_bmcs()
         print("".join(line for line in self.inventory.read_text().splitlines(keepends=True) if SWITCH in line), flush=True)
-        self.say("applying the inventory: they are nodes now, start anew, and run the image with sshd")
+        self.say("applying the inventory, where the last one has no MAC address: they start anew as nodes, with sshd")
         self.layercake("apply", str(self.inventory), "--yes", "--timeout", str(LIMIT_S))
         self.layercake("node", "list")
         self.layercake("files", "show", first.name)
@@ -125,11 +125,12 @@ class Discovery:
 
     def _with_bmcs(self) -> None:
         """Writes where their BMCs are, for those of these machines cannot be asked for it from inside; and that the others were
-        rolled."""
+        rolled. Of the last one its switch port has to do: it is left without a MAC address."""
         text = self.inventory.read_text().replace("- debian-1\n", "- debian-2\n")
         for index in self.new:
             node = self.rack.nodes[index]
             text = text.replace(f'mac: "{node.mac}"', f'mac: "{node.mac}", bmc: {{address: {node.bmc_address}}}')
+        text = text.replace(f'mac: "{self.rack.nodes[self.new[-1]].mac}", ', "")
         self.inventory.write_text(text)
 
     def _ssh(self, ip: str) -> subprocess.CompletedProcess[str]:

@@ -35,7 +35,7 @@ from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.head.files.room import Room
 from layercake.head.files.sources import DOCUMENTS as SOURCES
 from layercake.head.files.sources import Sources
-from layercake.head.guard.facts import Care, Order
+from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
 from layercake.head.hosting.attended import Attended
@@ -305,8 +305,6 @@ class Head:
         """Takes a new node in."""
         planner = self.table.planner_for(node)
         record = self.store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
-        if any(map(self.machines.waits, node.macs)):
-            record.care = Care(ours=True)  # what runs there is our minOS, which waits to be taken in
         draft.add(record)
         return record
 

@@ -177,7 +177,7 @@ async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world
     assert macs(world, "n0") == (NEW,) and "machine.found" in world.kinds("n0") and "machine.replaced" not in world.kinds("n0")
     one = Stranger(world, "02:00:00:00:00:05")
     assert (await one.says(report("SN-77", "7", cards=[])))["then"] == "reboot" and macs(world, "n1") == (one.mac,)
-    assert "machine.claims" not in world.kinds("n1")
+    assert "machine.claims" not in world.kinds("n1") and world.node("n1").care.ours, "what runs there is our minOS"
     await claims(world, "n0", OTHER)
     assert macs(world, "n0") == (NEW,) and "machine.claims" in world.kinds("n0"), "the next board is a person's to take"
 

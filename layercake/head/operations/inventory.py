@@ -24,7 +24,7 @@ from layercake.head.operations.files import NodeFiles, Wanted
 from layercake.head.reading import Answer, Question, answer, is_small, said
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
-from layercake.head.state.desire import check_set
+from layercake.head.state.desire import check_set, same
 from layercake.head.state.draft import Draft
 from layercake.head.state.store import Record, WantedImage
 from layercake.inventory import entry
@@ -363,7 +363,9 @@ class InventoryChanges:
         else:
             images = record.node.images if later else images
             draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory by {by}: {', '.join(fields)}")
-        self._head.desire.images(draft, record, images, node=node)
+        waits = any(map(self._head.machines.waits, node.macs))  # what runs there is our minOS, which waits to be taken in
+        care = partial(msgspec.structs.replace, ours=True) if waits else same
+        self._head.desire.images(draft, record, images, node=node, care=care)
         draft.after(partial(self._head.teller.changed, record))
         draft.after(partial(self._head.sync.push, record))
 
