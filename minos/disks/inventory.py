@@ -35,7 +35,9 @@ _OWN = ("dev", "proc", "sys", "run", "usr", "etc", "bin", "sbin", "lib", "lib64"
 
 
 def size(value: object) -> int:
-    """A size in bytes, of a text as 400G: M, G and T are powers of 1024."""
+    """A size in bytes, of a text as 400G: M, G and T are powers of 1024. What it gave, whole mebibytes, it takes too."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0 and not value % _UNITS["M"]:
+        return value
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise Mistake(f"expected a size, found {describe(value)}", "such as 512M, 400G or 2T")
@@ -88,9 +90,9 @@ def _match(value: object) -> dict[str, Any]:
     return mapping(value, _MATCH)
 
 
-def _count(value: object) -> int:
+def _count(value: object) -> int | Literal["all"]:
     if value == "all":
-        return 0
+        return "all"
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_DISKS:
         raise Mistake(f"expected a number of disks up to {MAX_DISKS}, or all, found {describe(value)}")
     return value
@@ -112,7 +114,8 @@ def _volume(value: object) -> dict[str, Any]:
         "size": _size_or_rest, "type": _type, "mount": mount_point, "options": matching(_OPTIONS, "mount options"),
         "label": matching(NAME, "label"), "mode": _mode, "keeps": _flag}
     usual = {"size": 0, "type": "ext4", "mount": "", "options": "", "label": "", "mode": "", "keeps": False}
-    found = usual | mapping(value, known)
+    said = {key: word for key, word in value.items() if word != usual.get(key)} if isinstance(value, dict) else value
+    found = usual | mapping(said, known)
     if found["type"] == "swap" and (found["mount"] or found["mode"] or found["keeps"]):
         raise Mistake("swap is mounted nowhere")
     if found["type"] != "swap" and not found["mount"] and not found["keeps"]:
@@ -157,7 +160,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     match: Annotated[dict[str, Any], Check(_match), Meta(
         description="Which disks: {min: 400G, max: 2T, model: \"INTEL*\", serial: [S1, S2], path: \"*0000:00:1f.2*\", rotational: "
                     "false, transport: nvme}; all of it holds for each. `layercake machine disks NODE` has these words.")]
-    count: Annotated[int, Check(_count), Meta(description="How many disks that must be, or all.")] = 1
+    count: Annotated[int | Literal["all"], Check(_count), Meta(description="How many disks that must be, or all.")] = 1
     raid: Annotated[Literal["", 0, 1, 10], Meta(
         description="The level of a RAID over them: 0, 1 or 10. Without one, several disks are one volume group.")] = ""
     encrypt: Annotated[Literal["", "boot", "kept"], Meta(
@@ -230,8 +233,8 @@ def told(part: Disks | None) -> dict[str, Any]:
     """What a node is told with its desired state: its layouts; nothing where there are none."""
     if part is None:
         return {}
-    return {"disks": [{"name": name, "match": one.match, "count": one.count, "raid": str(one.raid), "encrypt": one.encrypt,
-                       "kept": one.kept, "wipe": one.wipe,
+    return {"disks": [{"name": name, "match": one.match, "count": 0 if one.count == "all" else one.count,
+                       "raid": str(one.raid), "encrypt": one.encrypt, "kept": one.kept, "wipe": one.wipe,
                        "volumes": [{"name": volume, **its} for volume, its in one.volumes.items()]}
                       for name, one in part.entries.items()]}
 

@@ -38,12 +38,42 @@ nodes:
     aliases: [login, www.far.test]
     bmc: none
     interfaces: {data: {mac: "52:54:00:00:00:21", mtu: 9000, addresses: [10.40.0.3/24]}}
+  n5:
+    ip: 10.20.0.35
+    place: {circuit: eth7, remote: sw1}
+    serial: SN-7
+    replace: auto
+    hardware: hold
+    tpm: recorded
+    labels: {rack: r7}
+    authorized_keys: ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHZzQ0hZc0hZc0hZc0hZc0hZc0hZc0hZc0hZc0hZc0hZ me"]
+    files:
+      /etc/motd: {content: hello, mode: "0600", owner: root, on_change: write}
+      /etc/key: {secret: munge, on_change: reload munge, owner: munge}
+      minos:/etc/other: {source: other}
+      /opt/site: {tree: site}
+      /etc/hosts: {leave: true}
+    disks:
+      system:
+        match: {min: 100G, max: 2T, rotational: false, serial: [A1, A2]}
+        count: all
+        raid: 1
+        kept: true
+        encrypt: kept
+        volumes: {data: {size: 16G, mount: /data, keeps: true, mode: "1777"}, more: {size: rest, type: xfs, mount: /more}}
+        wipe: [A1]
+      scratch: {match: {transport: nvme}, volumes: {scratch: {mount: /scratch}, swap: {size: 4G, type: swap}}}
+    uinit:
+      tune: {sysctl: {vm.swappiness: 1}, order: 10}
+      home: {mount: {what: "10.99.0.5:/home", where: /home, type: nfs4, options: ro}, retries: 3}
+      clocks: {run: [/usr/local/sbin/clocks, --max], when: {exists: /dev/nvidia0}, on_failure: go-on, timeout_s: 30}
+      more: {modules: ["dummy numdummies=2"]}
   n4: {mac: "52:54:00:00:00:30", ip: "fd00:6::4", arch: aarch64, firmware: uefi}
 """
 KNOWN: dict[str, Any] = {"heads": ("10.20.0.254/24", "fd00:6::1/64")}
 
 
-@pytest.mark.parametrize("name", ["n0", "n1", "n2", "n3", "n4"])
+@pytest.mark.parametrize("name", ["n0", "n1", "n2", "n3", "n4", "n5"])
 def test_an_entry_says_all_that_there_is_of_a_node(world: World, name: str) -> None:
     parts = world.head.table.parts
     rack = load(RACK, "rack.yaml", parts=parts, **KNOWN)
