@@ -208,3 +208,23 @@ async def test_an_inventory_without_cards_takes_none_away(world: World) -> None:
     assert macs(world, "n0") == () and macs(world, "n2") == (NEW,), "what an entry says is so"
     await world.ops.inventory.change("n2", {}, ["mac"])
     assert macs(world, "n2") == ()
+
+
+async def test_a_machine_that_is_found_while_an_inventory_is_read_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    hears(world, {})
+    whole, found = world.ops.inventory._parse, [("n0", NEW), ("n0", OTHER)]
+
+    async def slow(aside: Any, text: str, file: str) -> Any:
+        read = await whole(aside, text, file)
+        await claims(world, *found.pop(0))
+        return read
+
+    monkeypatch.setattr(world.ops.inventory, "_parse", slow)
+    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    assert macs(world, "n0") == (NEW,)
+    await world.ops.inventory.change("n0", {}, ["mac"])
+    world.clock.now += CLAIMS_S + 1
+    named = CARDLESS.replace("{ip: 10.1.0.12", f'{{mac: "{OTHER}", ip: 10.1.0.12')
+    await world.ops.inventory.apply(named, "x.yaml", None, True)
+    assert (macs(world, "n0"), macs(world, "n2")) == ((), (OTHER,)), "what an entry says is so"

@@ -94,7 +94,8 @@ class _Read:
         moved = {name for name, node in now.items() if self.known.get(name) is not node} | (self.known.keys() - now.keys())
         if not moved:
             return self
-        wanted = {node.name: entry.with_cards(node, now.get(node.name), (), parts) for node in self.all()}
+        given = {mac for node in self.all() for mac in node.macs}
+        wanted = {node.name: entry.with_cards(node, now.get(node.name), given, parts) for node in self.all()}
         nodes = {name: node for name, node in wanted.items() if name in self.nodes or name in moved}
         changes = [change for change in self.changes if change.node not in moved]
         changes += diff({name: now[name] for name in now if name in moved}, {name: nodes[name] for name in nodes if name in moved})
@@ -353,7 +354,7 @@ class InventoryChanges:
                                       said_by(consent.by), inventory=True)
 
     def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool, by: str) -> None:
-        """Takes a node's entry over; `later` a roll brings its images."""
+        """Takes a node's entry over; `later` a roll brings its images. What waits there to be taken in is our minOS."""
         record = self._store.find(node.id)
         images = node.images
         if record is None:
@@ -363,8 +364,7 @@ class InventoryChanges:
         else:
             images = record.node.images if later else images
             draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory by {by}: {', '.join(fields)}")
-        waits = any(map(self._head.machines.waits, node.macs))  # what runs there is our minOS, which waits to be taken in
-        care = partial(msgspec.structs.replace, ours=True) if waits else same
+        care = partial(msgspec.structs.replace, ours=True) if any(map(self._head.machines.waits, node.macs)) else same
         self._head.desire.images(draft, record, images, node=node, care=care)
         draft.after(partial(self._head.teller.changed, record))
         draft.after(partial(self._head.sync.push, record))
