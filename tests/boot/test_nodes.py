@@ -16,7 +16,7 @@ M1, M2 = mac_bytes("52:54:00:00:01:01"), mac_bytes("52-54-00-00-01-02")
 
 @pytest.mark.parametrize(("change", "why"), [
     ({"name": "n 1"}, "host name"), ({"name": ""}, "host name"), ({"name": "-n"}, "host name"), ({"name": None}, "host name"),
-    ({"macs": []}, "no MAC"), ({"macs": "52:54:00:00:01:01"}, "no MAC"), ({"macs": ["52:54:00"]}, "six pairs"),
+    ({"macs": None}, "no MAC"), ({"macs": "52:54:00:00:01:01"}, "no MAC"), ({"macs": ["52:54:00"]}, "six pairs"),
     ({"macs": ["53:54:00:00:01:01"]}, "multicast"), ({"ip": "10.99.0"}, "not an IP address"), ({"ip": None}, "not an IP address"),
     ({"ip": "10.98.0.1"}, "not a host address of"), ({"ip": "10.99.0.255"}, "not a host address of"),
     ({"firmware": "efi"}, "not bios or uefi"),
