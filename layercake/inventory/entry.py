@@ -71,25 +71,17 @@ def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
 
 
 def with_cards(node: Node, before: Node | None, given: Collection[str], parts: Mapping[str, Part]) -> Node:
-    """A node as it is when its entry is in force: one without a MAC address keeps those that it had, as long as it is recognised by
-    the same things. `given` are those that entries say: they are whose entry says them."""
-    if node.macs or before is None or set(before.macs) & set(given) or known_by(node, parts) != known_by(before, parts):
+    """A node as it is when its entry is in force: one without a MAC address keeps those that it had, unless it is recognised by
+    other things altogether: then another machine is meant. `given` are those that entries say: they are whose entry says them."""
+    if node.macs or before is None or set(before.macs) & set(given):
         return node
-    return replace(node, macs=before.macs)
+    was = known_by(before, parts)
+    return node if was and was.isdisjoint(known_by(node, parts)) else replace(node, macs=before.macs)
 
 
-def keep_cards(nodes: dict[str, Node], known: Mapping[str, Node], node: Node, given: Collection[str],
-               parts: Mapping[str, Part]) -> None:
-    """Has a node without MAC address among `nodes`, those that have changed, keep the ones that it had (`with_cards`); one that is
-    as before then is not among them any more."""
-    found = nodes[node.name] = with_cards(node, known.get(node.name), given, parts)
-    if found == known.get(node.name):
-        del nodes[node.name]
-
-
-def known_by(node: Node, parts: Mapping[str, Part]) -> list[Hashable]:
+def known_by(node: Node, parts: Mapping[str, Part]) -> set[Hashable]:
     """By what a node's machine is recognised beside its MAC addresses."""
-    return [one for module, part in node.parts.items() for one in parts[module].known_by(part)]
+    return {one for module, part in node.parts.items() for one in parts[module].known_by(part)}
 
 
 def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, Part]) -> None:

@@ -114,8 +114,8 @@ def _volume(value: object) -> dict[str, Any]:
         "size": _size_or_rest, "type": _type, "mount": mount_point, "options": matching(_OPTIONS, "mount options"),
         "label": matching(NAME, "label"), "mode": _mode, "keeps": _flag}
     usual = {"size": 0, "type": "ext4", "mount": "", "options": "", "label": "", "mode": "", "keeps": False}
-    said = {key: word for key, word in value.items() if word != usual.get(key)} if isinstance(value, dict) else value
-    found = usual | mapping(said, known)
+    found = usual | mapping(value if not isinstance(value, dict) else
+                            {key: word for key, word in value.items() if (key, word) not in usual.items()}, known)
     if found["type"] == "swap" and (found["mount"] or found["mode"] or found["keeps"]):
         raise Mistake("swap is mounted nowhere")
     if found["type"] != "swap" and not found["mount"] and not found["keeps"]:

@@ -89,6 +89,7 @@ def test_only_nodes_with_disks_have_the_steps() -> None:
 
 @pytest.mark.parametrize(("layout", "said"), [
     ("{volumes: {a: {mount: /a}}}", "match is missing"),
+    ("{match: {min: 400G}, volumes: {a: {mount: /a, colour: null}}}", "colour"),
     ("{match: {min: 400}, volumes: {a: {mount: /a}}}", "expected a size"),
     ("{match: {size: 4G}, volumes: {a: {mount: /a}}}", "unknown key 'size'"),
     ("{match: {transport: pata}, volumes: {a: {mount: /a}}}", "there is no transport 'pata'"),

@@ -169,8 +169,14 @@ nodes:
 """
 
 
-async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world: World) -> None:
+async def cardless(world: World) -> None:
+    """The nodes of CARDLESS, which never had a card."""
+    await world.ops.inventory.apply("nodes: {}\n", "x.yaml", None, True)
     await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+
+
+async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world: World) -> None:
+    await cardless(world)
     hears(world, {})
     assert macs(world, "n0") == () and "no machine was seen yet that has its option 82 circuit eth7" in explained(world, "n0")
     await claims(world, "n0", NEW, own_s=0.0)
@@ -183,7 +189,7 @@ async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world
 
 
 async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world: World) -> None:
-    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    await cardless(world)
     hears(world, {})
     both = [Stranger(world, f"02:00:00:00:00:0{n}", f"10.1.0.20{n}") for n in (5, 6)]
     world.head.machines.replacing.keeps = lambda record: "a look"
@@ -194,7 +200,7 @@ async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world:
 
 
 async def test_an_inventory_without_cards_takes_none_away(world: World) -> None:
-    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    await cardless(world)
     hears(world, {})
     await claims(world, "n0", NEW)
     assert (await world.ops.inventory.plan(CARDLESS, "x.yaml"))["changes"] == []
@@ -210,8 +216,16 @@ async def test_an_inventory_without_cards_takes_none_away(world: World) -> None:
     assert macs(world, "n2") == ()
 
 
+async def test_a_node_that_runs_keeps_its_card_when_its_entry_says_where_it_is_instead(site: World) -> None:
+    plain = 'nodes:\n  n3: {mac: "52:54:00:00:00:14", ip: 10.1.0.13}\n'
+    await site.ops.inventory.apply(plain, "x.yaml", None, True)
+    for entry in ("serial: SN-3", "serial: SN-3, place: {switch: sw1, port: 9}", "place: {switch: sw1, port: 9}"):
+        await site.ops.inventory.apply(f"nodes:\n  n3: {{ip: 10.1.0.13, {entry}}}\n", "x.yaml", None, True)
+        assert macs(site, "n3") == ("52:54:00:00:00:14",), entry
+
+
 async def test_a_machine_that_is_found_while_an_inventory_is_read_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
+    await cardless(world)
     hears(world, {})
     whole, found = world.ops.inventory._parse, [("n0", NEW), ("n0", OTHER)]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -85,8 +84,7 @@ class Replacing:
         one.where, one.at = option82(*words), now
         self._claims[record.node.id] = found
         if automatic(record):
-            own = float(data.get("own_s") or 0.0) if record.node.macs else math.inf
-            self._begin(self._consider(record, [mac], one.where, [], own))
+            self._begin(self._consider(record, [mac], one.where, [], float(data.get("own_s") or 0.0)))
         elif new:
             self._store.event(record, events.CLAIMED, f"{_asks(mac, one)} (hint: if its board was replaced, `layercake node set "
                               f"{record.name} mac={mac}`)", data={"mac": mac})
@@ -121,8 +119,6 @@ class Replacing:
 
     async def _own_s(self, record: Record) -> float:
         """For how many seconds the boot service has heard nothing of a node's own cards. Raises LayercakeError."""
-        if not record.node.macs:
-            return math.inf
         heard = await self._ask(HEARD, {"macs": list(record.node.macs)[:64]})
         return min((float(one["seconds_ago"]) for one in heard.values()), default=0.0)
 
@@ -136,7 +132,7 @@ class Replacing:
         also = [*others, *(one for one in self._fresh(record) if one not in mine),
                 *(one.mac for one in self._known.claimants(record) if one.mac not in mine and not mine & set(one.macs))]
         why = f"{', '.join(dict.fromkeys(also))[:300]} claim the same" if also else self.keeps(record)
-        if not why and min(own_s, self._wall() - self._done.get(node, float("-inf"))) < QUIET_S:
+        if not why and record.node.macs and min(own_s, self._wall() - self._done.get(node, float("-inf"))) < QUIET_S:
             why = "its own card was heard a short while ago"
         if why:
             self._refused(record, mac, why)

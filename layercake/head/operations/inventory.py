@@ -137,7 +137,7 @@ class InventoryChanges:
         nodes = {node.name: node async for node in slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
         given = {mac for node in nodes.values() for mac in node.macs}
         async for node in slowly([node for node in nodes.values() if not node.macs]):
-            entry.keep_cards(nodes, known, node, given, parts)
+            nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
         found = _Read(file, nodes, known, tuple(told.removed), told.networks, warnings)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
