@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman.driver import LogEntry, Sensor
+from powerman.inventory import ip_in
 from powerman.looks.look import Looked
 from powerman.looks.scan import PAGE, Found
 
@@ -78,4 +79,22 @@ async def password(service: PowerService, request: PasswordRequest) -> dict[str,
     return await service.set_password(request.node, request.password)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan, password)
+class Login(msgspec.Struct, kw_only=True):
+    """With what a BMC takes us in. `address` is "" for one that the inventory gives by a name; `password` is a secret."""
+
+    address: str
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.address!r}, {self.username!r})"
+
+
+@call("power.login", role=Role.ADMIN, answer=Login, inside=True)
+async def login(service: PowerService, request: NodeRequest) -> Login:
+    """The address, user and password that the inventory says of a node's BMC."""
+    spec = service.spec(request.node)
+    return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
+
+
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan, password, login)

@@ -208,7 +208,12 @@ def unique(bmc: Bmc) -> tuple[Unique, ...]:
 
 def ip_of(bmc: Bmc) -> str:
     """The IP address of a BMC, "" for one that is given by a host name."""
-    name = urlsplit(bmc.address).hostname or "" if "://" in bmc.address else bmc.address
+    return ip_in(bmc.address)
+
+
+def ip_in(address: str) -> str:
+    """The IP address in a BMC's address or URL, "" if there is a name."""
+    name = urlsplit(address).hostname or "" if "://" in address else address
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:

@@ -286,6 +286,10 @@ class PowerService(Service):
         finally:
             self._scanning = False
 
+    def spec(self, node: str) -> BmcSpec:
+        """How a node's BMC is reached; it holds the password. Raises LayercakeError for a node without one."""
+        return self._bmc(node).spec
+
     def _bmc(self, node: str) -> ManagedBmc:
         known = self._nodes.get(node)
         if known is None:

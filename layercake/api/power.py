@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.nodes import AcceptedList, PowerList
+from layercake.api.answers.nodes import AcceptedList, PowerList, SetupList
 from layercake.api.route import CALLER, RANGE, Reach, Route
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
@@ -19,6 +19,16 @@ class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
     range: str
     action: Literal["on", "off", "cycle"]
     force: bool = False
+
+
+class SetupRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which BMCs are set up from inside; without `apply` it is said what would change. `prefix` is the length of the prefix of
+    their network, 0 for what the inventory says, or as it is."""
+
+    range: str
+    apply: bool = False
+    gateway: str = ""
+    prefix: Annotated[int, msgspec.Meta(ge=0, le=30)] = 0
 
 
 def routes(ops: Operations) -> tuple[Route, ...]:
@@ -38,8 +48,13 @@ def routes(ops: Operations) -> tuple[Route, ...]:
             names = await ops.nodes.set_state(body.range, "up" if body.action == "on" else "off", body.force, who)
         return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
 
+    async def set_up(request: web.Request, body: SetupRequest) -> Any:
+        return {"nodes": await ops.power.set_up(body.range, body.apply, body.gateway, body.prefix, request[CALLER].by())}
+
     return (
         Route("GET", "/v1/power", Role.VIEWER, Reach.RANGE, "What the BMCs say now", status, query=("range",), returns=PowerList),
         Route("POST", "/v1/power", Role.OPERATOR, Reach.RANGE, "Power on, off or cycle", change, PowerRequest,
               returns=AcceptedList),
+        Route("POST", "/v1/power/setup", Role.ADMIN, Reach.RANGE, "BMCs from inside: in what they are not as the inventory says, "
+              "and have them be so", set_up, SetupRequest, returns=SetupList),
     )

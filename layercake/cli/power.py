@@ -1,6 +1,8 @@
-"""`layercake power`: what the BMCs say, and on, off, cycle."""
+"""`layercake power`: what the BMCs say, on, off, cycle, and BMCs that are set up from inside."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
@@ -8,9 +10,11 @@ from layercake.cli.calls import perform
 from layercake.cli.common.asking import confirm_stop
 from layercake.cli.common.command import FAILED, OK, REFUSED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column
+from layercake.inventory.ranges import fold
 
 _STATUS = (Column("NODE"), Column("POWER", styled=True), Column("DRIVER"), Column("ADDRESS"), Column("ERROR", flexible=True))
 _RESULT = (Column("NODE"), Column("ACCEPTED"), Column("WHY", flexible=True))
+_SETUP = (Column("NODE"), Column("ADDRESS"), Column("NOW"), Column("WHAT CHANGES", flexible=True))
 POWER_S = 180.0  # a slow BMC takes tens of seconds, and many are asked
 
 
@@ -75,3 +79,30 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
 def cycle(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Power the nodes of RANGE off and on, and boot them anew."""
     return _change(app, nodes, "cycle", force, yes)
+
+
+@command(power)
+@nodes_argument
+@click.option("--prefix", type=click.IntRange(8, 30), default=0, show_default=False,
+              help="The length of the prefix of the BMCs' network, if the inventory does not have it.")
+@click.option("--gateway", default="", help="The router of the BMCs' network, if the inventory does not have it.")
+@yes_option
+def setup(app: App, nodes: str, prefix: int, gateway: str, yes: bool) -> Answer:
+    """Set up the BMCs of the nodes of RANGE from inside, by their running agents: address, user and password of the inventory."""
+    body = {"range": nodes, "prefix": prefix, "gateway": gateway}
+    rows = app.head.post("/v1/power/setup", body, timeout=POWER_S)["nodes"]
+    changed = [one["node"] for one in rows if one["lines"] and not one["error"]]
+    if changed and not yes:
+        app.out.table(_SETUP, _set_up(rows))
+    if changed and not app.confirm(f"Change the BMCs of {fold(changed)}?", yes):
+        return Answer(code=FAILED)
+    if changed:
+        done = app.head.post("/v1/power/setup", {**body, "range": ",".join(changed), "apply": True}, timeout=POWER_S)["nodes"]
+        rows = [one for one in rows if one["node"] not in changed] + done
+    code = FAILED if any(one["error"] for one in rows) else OK
+    return Answer({"nodes": rows}, lambda out: out.table(_SETUP, _set_up(rows)), code)
+
+
+def _set_up(rows: list[dict[str, Any]]) -> list[list[str]]:
+    return [[one["node"], one["address"] or "-", one["now"] or "-",
+             one["error"] or ("done: " if one["done"] else "") + ("; ".join(one["lines"]) or "nothing")] for one in rows]

@@ -3,6 +3,7 @@
     GET  /v1/openapi.json, /v1/status, /v1/containers, /v1/containers/NAME
     GET  /v1/containers/NAME/log?lines=200&follow=1       text as it comes
     POST /v1/exec {"command": [..], "container": "", "timeout_s": 60}   lines {"out"|"err": base64} and last {"exit": n}
+    POST /v1/bmc {"user": "", "password": "", "address": "", "mask": "", "gateway": "", "apply": false}
     GET, POST /imageapi/v1/attach, .../mount, .../container; GET, DELETE .../attach/ID, .../mount/ID, .../container/ID
     POST /imageapi/v1/container/ID/state {"state": "running"|"exited"}; GET /imageapi/v1/container/ID/log
 """
@@ -53,6 +54,7 @@ def _object(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _EXEC = _object(command={"type": "array", "items": {"type": "string"}}, container={"type": "string"}, timeout_s={"type": "number"})
+_BMC = _object(**{key: {"type": "string"} for key in ("user", "password", "address", "mask", "gateway")}, apply={"type": "boolean"})
 
 
 def json_reply(value: object, status: int = 200) -> Reply:
@@ -61,10 +63,12 @@ def json_reply(value: object, status: int = 200) -> Reply:
 
 
 class Api:
-    """The routes over a node's images."""
+    """The routes over a node's images; `bmc` sets up the BMC of a machine that is ours (layercake.node.bmc)."""
 
-    def __init__(self, images: ImageSet, state: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, images: ImageSet, state: Callable[[], Mapping[str, Any]],
+                 bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> None:
         self._images = images
+        self._bmc = bmc
         self._objects = images.objects
         self._state = state
         self.routes = (
@@ -74,6 +78,7 @@ class Api:
             Route("GET", "/v1/containers/{name}", "One container", self._container),
             Route("GET", "/v1/containers/{name}/log", "A container's output; with follow=1 as it comes", self._log),
             Route("POST", "/v1/exec", "Run a command on the node or in a container", self._exec, _EXEC),
+            Route("POST", "/v1/bmc", "Say in what the BMC is not as wanted, or set it up", self._set_up_bmc, _BMC),
             *(route for kind in ("attach", "mount") for route in self._object_routes(kind)),
             *self._container_routes(),
         )
@@ -180,6 +185,11 @@ class Api:
             raise InputError(f"cannot use timeout_s {str(timeout)[:20]}: expected up to {EXEC_MAX:.0f} seconds")
         place = self._images.place(str(container)) if container else Place()
         return Reply(_lines(follow.run(place, command, timeout, request.gone)), kind=LINES)
+
+    def _set_up_bmc(self, request: Request, names: Mapping[str, str]) -> Reply:
+        if self._bmc is None:
+            raise InputError("cannot set up the BMC: this agent runs beside a system that is not ours")
+        return json_reply(self._bmc(_json(request)))
 
 
 def _lines(outputs: Iterator[follow.Output]) -> Iterator[bytes]:

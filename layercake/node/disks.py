@@ -3,9 +3,7 @@ node that has none in the inventory."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,8 @@ from imageapi.node.attach.disks import names
 from imageapi.node.attach.fetch import Fetch
 from imageapi.node.imageset.layers import Key, Layers
 from imageapi.spec.image import parse_image
-from layercake.kraken.errors import LayercakeError, OperationFailed
+from layercake.kraken.errors import OperationFailed
+from layercake.node.modules import need
 from minos.agent.bond.secrets import Secrets
 from minos.agent.early import Early
 from minos.agent.state import Session
@@ -28,7 +27,6 @@ TOOLS = "disktools"
 BLANK, READY = "BLANK", "READY"
 """Of a node without disks in the inventory: nothing is to be done, and nothing is in the way (minos.agent.disks.judge)."""
 KEY_BYTES = 64
-MODULES = Path("/sys/module")
 
 
 def fetched(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None) -> Path:
@@ -111,23 +109,6 @@ class LateDisks:
         return Secrets(self._early.config).of_disks(layout.name) if layout.encrypt == "kept" else os.urandom(KEY_BYTES)
 
     def _need(self, name: str) -> None:
-        """Loads a kernel module, this minOS's own or the head's. Raises OperationFailed."""
-        if _is_there(name):
-            return
-        with contextlib.suppress(FileNotFoundError, subprocess.TimeoutExpired):  # then the head is asked
-            subprocess.run(["modprobe", "-q", name], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
-        if _is_there(name):
-            return
         session = self._known
         assert session is not None  # noqa: S101 (want() comes first)
-        from minos.agent.drivers import Drivers
-
-        try:
-            Drivers(self._early.config, lambda: session, self._early.event, tries=5).named(f"module:{name}")
-        except (LayercakeError, OSError) as error:
-            raise OperationFailed(f"this node's kernel has no module {name}, and it cannot be had from the head: {error}") from None
-
-
-def _is_there(name: str) -> bool:
-    """Whether a module is loaded, or a file system known that is built in."""
-    return (MODULES / name).is_dir() or name in mount.known_filesystems()
+        need(self._early, session, name)

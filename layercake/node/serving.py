@@ -6,6 +6,9 @@ the head's credential is made with the session's key. An earlier boot's certific
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.kraken.errors import LayercakeError, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
@@ -20,11 +23,13 @@ from minos.events import NODE_API, NODE_API_FAILED
 class Serving:
     """Serves a session. `start` takes a moment: it runs on a thread of its own."""
 
-    def __init__(self, config: Config, images: ImageSet, event: EventSink, port: int) -> None:
+    def __init__(self, config: Config, images: ImageSet, event: EventSink, port: int,
+                 bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> None:
         self._config = config
         self._images = images
         self._event = event
         self._port = port
+        self._bmc = bmc
         self._server: Server | None = None
 
     def start(self, session: Session) -> None:
@@ -41,7 +46,7 @@ class Serving:
                     return False
 
             api = Api(self._images, lambda: {"node": config.node, "name": config.name, "boot_id": config.boot_id,
-                                             "image": self._images.state()})
+                                             "image": self._images.state()}, self._bmc)
             self._server = Server(for_head(config, session), allowed, api.handle, self._port,
                                   is_head if session.mutual else lambda certificate: True)
             self.tell(session)

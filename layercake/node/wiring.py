@@ -16,6 +16,7 @@ from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.node.disks import LateDisks
 from layercake.node.files import Preparing, running
+from layercake.node.modules import need
 from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
@@ -83,7 +84,13 @@ class LateApi:
         """Serves under a session. Takes a moment."""
         from layercake.node.serving import Serving
 
-        serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port)
+        def bmc(body: Mapping[str, Any]) -> Mapping[str, Any]:
+            from layercake.node.bmc import answer  # when the head asks for it, if it ever does
+
+            return answer(lambda name: need(self._early, session, name), body)
+
+        serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port,
+                                          bmc if self._owner else None)
         serving.start(session)
         if self._owner:
             from minos.survey import keeper  # the last of all: nobody waits for it

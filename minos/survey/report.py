@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from minos.survey import bmc, devices, smart, smbios
+from minos.bmc import device, look
+from minos.survey import devices, smart, smbios
 from minos.survey.words import plain
 
 MOST_BYTES = 128 << 10
@@ -47,15 +48,15 @@ def survey(sys: Path = Path("/sys"), proc: Path = Path("/proc"), *, health: Call
     return bounded(found)
 
 
-def look_at_bmc(path: Path = bmc.DEVICE) -> Mapping[str, Any]:
+def look_at_bmc(path: Path = device.DEVICE) -> Mapping[str, Any]:
     """What the machine's BMC says in-band; {} for a machine without one. Raises OSError for one that does not answer."""
     if not path.exists():
         return {}
-    device = bmc.Ipmi(path)
+    ipmi = device.Ipmi(path)
     try:
-        return bmc.survey(device.ask)
+        return look.survey(ipmi.ask)
     finally:
-        device.close()
+        ipmi.close()
 
 
 def _secure_boot(sys: Path) -> str:

@@ -23,8 +23,9 @@ NAMES = {"nodes": OWN, "images": "none", "boot": "none", "profiles": "none", "to
 BODIES: dict[str, dict[str, Any]] = {
     "EntryRequest": {"set": {"console": "ttyS1"}},
     "ApplyRequest": {"yaml": RACK}, "InventoryText": {"yaml": RACK}, "RangeRequest": {}, "StateRequest": {"state": "up"},
-    "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "ImageRequest": {"path": "/none", "name": "x"},
-    "RollRequest": {"image": "three"}, "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},
+    "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "SetupRequest": {},
+    "ImageRequest": {"path": "/none", "name": "x"}, "RollRequest": {"image": "three"},
+    "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},
     "ReleaseRequest": {}, "ReleaseChange": {"what": "retry"},
     "ThawRequest": {}, "OutageRequest": {"domain": "none"}, "MaintenanceRequest": {"reason": "a test"}, "CareRequest": {},
     "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},

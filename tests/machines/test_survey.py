@@ -12,7 +12,8 @@ import pytest
 from layercake.base.packets import lldp
 from layercake.head.machines import report
 from layercake.kraken.errors import InputError
-from minos.survey import bmc, smart, smbios
+from minos.bmc import look as bmc
+from minos.survey import smart, smbios
 from minos.survey.report import MOST_BYTES, survey
 from minos.survey.words import identity, plain
 

@@ -51,7 +51,6 @@ def disk(number: int, *device: str) -> tuple[str, ...]:
 CONTROLLERS = (
     *disk(2, "-device", "megasas,id=raid", "-device", "scsi-hd,bus=raid.0,{disk}"),
     *disk(3, "-device", "virtio-scsi-pci,id=vs", "-device", "scsi-hd,bus=vs.0,{disk}"),
-    "-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc",
 )
 SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=")
 CARD_READER, WATCHDOG = ("-device", "sdhci-pci"), ("-device", "i6300esb")
@@ -78,7 +77,7 @@ def machines(image: Path) -> tuple[VmSpec, ...]:
     """The rack; `image` is that of the stick, and n0's disks lie beside it."""
     hot = ("-chardev", f"socket,id=hot,path={monitor(image)},server=on,wait=off", "-mon", "chardev=hot,mode=readline")
     return (
-        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=",
+        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=", inband=True,
                more=(*stick(image), *CONTROLLERS, *storage.disks(image.parent / "disks"))),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e,addr=0x10", more=(*SECOND, *CARD_READER)),
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=(*USB, *hot)),
@@ -211,6 +210,19 @@ def test_controllers_and_ipmi_are_there(site: Site) -> None:
 
     wanted = {"nvme0n1", "sda", "sdb", "sdc", "sdd", "sde", "ipmi0"}
     site.head.wait("all disks and /dev/ipmi0 are there", lambda: wanted <= blocks(), 180)
+
+
+def test_a_bmc_is_set_up_from_inside(site: Site) -> None:
+    """n0's BMC gets a user that it does not have, and another router; the head logs in with what it was given."""
+    changed = yaml.safe_load(site.inventory())
+    changed["nodes"]["n0"]["bmc"]["username"] = "operator"
+    site.head.api("POST", "/v1/inventory/apply", {"yaml": yaml.safe_dump(changed), "file": "rack.yaml", "confirm_secrets": True})
+    site.head.wait("the BMC refuses it", lambda: site.head.cli("power", "status", "n0", check=False).returncode, 60)
+    site.head.cli("power", "setup", "n0", "--prefix", "16", "--gateway", "10.98.0.1", "--yes")
+    assert site.head.cli("power", "status", "n0", "--json").stdout.count('"ON"') == 1
+    lan = site.rack.node_directory(0) / "bmc/lan"
+    assert [(lan / name).read_text() for name in ("subnet_mask", "default_gw_ip_addr")] == ["255.255.0.0\n", "10.98.0.1\n"]
+    assert "gets the password" in site.head.history("n0", "power.set-up")[-1]["text"]
 
 
 def test_the_kernel_finds_modules_by_itself(site: Site) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vrack.spec import USERNAME
@@ -29,27 +29,49 @@ mc_enable 0x20
 """
 
 
-def write_config(directory: Path, name: str, address: str, port: int, password: str, chassis: Sequence[str]) -> list[str]:
+# What ipmi_sim asks for its LAN parameters: PROGRAM get|check NAME..., set NAME VALUE...; each is a file beside it.
+_LAN = """\
+#!/bin/sh
+d=$(dirname "$0"); what=$1; shift
+case $what in
+get) for name; do printf '%s:%s\\n' "$name" "$(cat "$d/$name" 2>/dev/null || echo 0.0.0.0)"; done;;
+set) while [ $# -gt 1 ]; do echo "$2" > "$d/$1"; shift 2; done;;
+esac
+"""
+
+
+def write_config(directory: Path, name: str, address: str, port: int, password: str, chassis: Sequence[str], *,
+                 inband: int = 0, lan: Mapping[str, str] | None = None) -> list[str]:
     """Writes the configuration into `directory` and returns the argv that runs the BMC.
 
-    `chassis` is the program that ipmi_sim calls to switch the machine. The state directory is emptied: sensor records that an
-    earlier run left there pile up. The configuration holds the password, so only its owner may read it.
+    `chassis` is the program that ipmi_sim calls to switch the machine. `inband` is the TCP port at which the machine itself finds
+    its BMC, 0 for none. It says `lan` of its LAN parameters, by ipmi_sim's names for them: its address if nothing is given. The
+    state directory is emptied: sensor records that an earlier run left there pile up. The configuration holds the password, so
+    only its owner may read it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     state = directory / "state"
     shutil.rmtree(state, ignore_errors=True)
     state.mkdir()
-    lan = directory / "lan.conf"
-    lan.touch(mode=0o600)
-    lan.write_text("\n".join([
+    parameters = directory / "lan"
+    parameters.mkdir(exist_ok=True)
+    said = {"ip_addr": address, "ip_addr_src": "static"} if lan is None else lan
+    for word, text in {"program": _LAN, **said}.items():
+        (parameters / word).write_text(text)
+    (parameters / "program").chmod(0o755)
+    config = directory / "lan.conf"
+    config.touch(mode=0o600)
+    config.write_text("\n".join([
         f'name "{name}"',
         "set_working_mc 0x20",
         "  startlan 1",
         f"    addr {address} {port}",
         "    priv_limit admin",
+        f'    lan_config_program "{parameters}/program"',
         *(f"    allowed_auths_{role} none md2 md5 straight" for role in ("callback", "user", "operator", "admin")),
         f"    guid {uuid.uuid5(uuid.NAMESPACE_OID, name + address).hex}",
         "  endlan",
+        *([f"  serial 15 {address} {inband} codec VM"] if inband else []),
         f'  chassis_control "{shlex.join(chassis)}"',
         "  startnow false",
         f'  user 2 true "{USERNAME}" "{password}" admin 10 none md2 md5 straight',
@@ -57,4 +79,4 @@ def write_config(directory: Path, name: str, address: str, port: int, password: 
     ]))
     emulator = directory / "bmc.emu"
     emulator.write_text(_EMULATOR)
-    return ["ipmi_sim", "-c", str(lan), "-f", str(emulator), "-s", str(state), "-n"]
+    return ["ipmi_sim", "-c", str(config), "-f", str(emulator), "-s", str(state), "-n"]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from vrack.spec import Firmware, NicRom, VmSpec
+from vrack.spec import INBAND_PORT, Firmware, NicRom, VmSpec
 
 QEMU, QEMU_ARM = "qemu-system-x86_64", "qemu-system-aarch64"
 OVMF_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
@@ -79,6 +79,9 @@ def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[st
         "-device", f"{node.nic},netdev=net0,mac={node.mac},bootindex=1{rom}",
         "-boot", "reboot-timeout=5000", *node.more,
     ]
+    if node.inband:
+        argv += ["-chardev", f"socket,id=kcs,host={node.bmc_address},port={INBAND_PORT},reconnect=1",
+                 "-device", "ipmi-bmc-extern,id=bmc,chardev=kcs", "-device", "isa-ipmi-kcs,bmc=bmc"]
     if node.firmware is Firmware.UEFI:
         code, _ = _flash(node)
         argv += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}",

@@ -23,7 +23,7 @@ from vrack.client import ask
 from vrack.ipmi_bmc import write_config
 from vrack.metal import wait_until_gone
 from vrack.secrets import RackSecrets, make_secrets
-from vrack.spec import IPMI_PORT, REDFISH_PORT, BmcKind, VmSpec, place_all, standard_nodes
+from vrack.spec import INBAND_PORT, IPMI_PORT, REDFISH_PORT, BmcKind, VmSpec, place_all, standard_nodes
 
 _HERE = Path(__file__).resolve().parent
 _UP_LIMIT_S, _LIBVIRT_LIMIT_S = 60.0, 300.0
@@ -120,7 +120,8 @@ class Rack:
     def _ipmi(self, node: VmSpec, home: Path) -> dict[str, Any]:
         chassis = [sys.executable, "-IS", str(_HERE / "chassis.py"), self._socket, node.name]
         return {"port": IPMI_PORT,
-                "argv": write_config(home / "bmc", node.name, node.bmc_address, IPMI_PORT, self._secrets.password, chassis)}
+                "argv": write_config(home / "bmc", node.name, node.bmc_address, IPMI_PORT, self._secrets.password, chassis,
+                                     inband=INBAND_PORT if node.inband else 0)}
 
     def _redfish(self, node: VmSpec, home: Path) -> dict[str, Any]:
         state = home / "bmc"

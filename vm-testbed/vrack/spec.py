@@ -17,6 +17,8 @@ SIX_ADDRESS, SIX_SUBNET = "fd00:121::1", "fd00:121::/64"
 USERNAME = "admin"
 IPMI_PORT = 623
 REDFISH_PORT = 8000
+INBAND_PORT = 9623
+"""Where an IPMI BMC, at its own address, waits for the machine that it is in."""
 
 
 class Firmware(enum.Enum):
@@ -50,7 +52,8 @@ class NicRom(enum.Enum):
 class VmSpec:
     """One machine. Empty fields are filled in from its place in the rack by `placed`. `nic` is QEMU's name of the card that it
     boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have. `secure_boot`: its UEFI has
-    Microsoft's keys and runs signed programs only. `boot` is `bmc.boot` of the inventory, `arch` is "x86_64" or "aarch64"."""
+    Microsoft's keys and runs signed programs only. `boot` is `bmc.boot` of the inventory, `arch` is "x86_64" or "aarch64".
+    `inband`: its BMC, an IPMI one, is there from inside too, by KCS."""
 
     firmware: Firmware = Firmware.BIOS
     bmc: BmcKind = BmcKind.IPMI
@@ -62,6 +65,7 @@ class VmSpec:
     secure_boot: bool = False
     boot: str = ""
     arch: str = "x86_64"
+    inband: bool = False
     profile: str = ""       # the boot profile of the inventory
     card_ipxe: bool = True  # of the inventory: without it, the card's iPXE loads the head's
     mac: str = ""

@@ -301,6 +301,23 @@ class PowerList(msgspec.Struct):
     power: list[PowerShown]
 
 
+class SetupShown(msgspec.Struct):
+    """A BMC: where the inventory has it, where it is, in what it is not as wanted, and whether that was changed."""
+
+    node: str
+    address: str
+    now: str
+    lines: list[str]
+    done: bool
+    error: str
+
+
+class SetupList(msgspec.Struct):
+    """BMCs that are set up from inside."""
+
+    nodes: list[SetupShown]
+
+
 class Accepted(msgspec.Struct):
     """Whether it is done to a node."""
 

@@ -1,20 +1,28 @@
-"""Power: what the BMCs say, and a power cycle. On and off are states that are wanted of nodes (operations/nodes.py)."""
+"""Power: what the BMCs say, a power cycle, and BMCs that are set up from inside. On and off are states that are wanted of nodes
+(operations/nodes.py)."""
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 from typing import Any
 
+from layercake.base.text import parse_json
 from layercake.head import events
 from layercake.head.access.caller import said_by
 from layercake.head.guard.facts import Order
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.nodes import Nodes
+from layercake.head.state.store import Record
 from layercake.head.views.nodes import parts_view
 from layercake.kraken.converge import Cleared
-from layercake.kraken.errors import Refused
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 
-STATUS = "power.status"
+STATUS, REFRESH, LOGIN, SCAN = "power.status", "power.refresh", "power.login", "power.scan"
+ANSWERS_S, PAUSE_S, AT_ONCE, MOST_ANSWER = 60.0, 2.0, 16, 65536
+"""For how many seconds a BMC that was set up may be silent, how often it is asked, how many are set up at once, and the bytes of a
+node's answer that are read."""
 
 
 class Power:
@@ -54,3 +62,98 @@ class Power:
         error = f"{answer['error']} (hint: {answer['hint']})" if answer["hint"] else answer["error"]
         return {"node": answer["node"], "driver": known.get("driver"), "address": known.get("address"),
                 "power": said.get("power", "UNKNOWN"), "error": error or None}
+
+    # -- BMCs that are set up from inside
+
+    async def set_up(self, text: str, apply: bool, gateway: str, prefix: int, by: str = "") -> list[dict[str, Any]]:
+        """Has the BMCs of nodes be as the inventory says, by the agents inside, or says in what they are not: a row for each.
+        `gateway` and `prefix` are those of their network, "" and 0 if the inventory has it, or if they stay. Raises InputError."""
+        if not text.strip():
+            raise InputError("cannot set up BMCs: of which nodes?", hint="name them")
+        if gateway:
+            _address(gateway)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(record: Record) -> dict[str, Any]:
+            row: dict[str, Any] = {"node": record.name, "address": "", "now": "", "lines": [], "done": False, "error": ""}
+            async with turns:
+                try:
+                    return row | await self._set_up(record, apply, gateway, prefix, by)
+                except LayercakeError as error:
+                    return row | {"error": f"{error.message}" + (f" (hint: {error.hint})" if error.hint else "")}
+
+        records = self._nodes.select(text)
+        if apply:
+            self._head.guard.refuse_frozen(records, "set up the BMC of")
+        return list(await asyncio.gather(*map(one, records)))
+
+    async def _set_up(self, record: Record, apply: bool, gateway: str, prefix: int, by: str) -> dict[str, Any]:
+        login = await self._head.ask(LOGIN, {"node": record.node.id})
+        wanted = {"user": login["username"], "password": login["password"], **self._place(login["address"], gateway, prefix)}
+        said = await self._ask_inside(record, wanted)
+        own = str(said["found"].get("address", ""))[:40]
+        row = {"address": wanted["address"] or "by its name", "now": own, "lines": [str(line)[:200] for line in said["lines"][:20]]}
+        if wanted["address"] and not wanted["mask"] and not _near(wanted["address"], own, str(said["found"].get("mask", ""))):
+            raise InputError(f"cannot set up the BMC of {record.name}: {wanted['address']} is in no network of the inventory",
+                             hint="say its --prefix and --gateway, or add the network of the BMCs to `networks`")
+        if wanted["address"] not in ("", own) and await self._head.ask(SCAN, {"addresses": [wanted["address"]]}):
+            raise Refused(f"cannot set up the BMC of {record.name}: at {wanted['address']} another one answers, its own is at "
+                          f"{own or 'no address'}", hint="look whose address that is: two BMCs with one address are lost both")
+        if not apply or not row["lines"]:
+            return row
+        await self._ask_inside(record, {**wanted, "apply": True})
+        self._head.store.event(record, events.POWER_SET_UP, f"by {said_by(by)}: {'; '.join(row['lines'])}")
+        await self._answers(record)
+        return row | {"done": True}
+
+    def _place(self, address: str, gateway: str, prefix: int) -> dict[str, str]:
+        """Address, mask and gateway of a BMC: as asked for, or by the network of the inventory that it is in."""
+        if not address:
+            return {"address": "", "mask": "", "gateway": ""}
+        own = _address(address)
+        for network in self._head.networks.by_name.values():
+            subnet = ipaddress.ip_network(network.subnet)
+            if not prefix and own in subnet:
+                prefix, gateway = subnet.prefixlen, gateway or network.gateway or ""
+        mask = str(ipaddress.IPv4Network((0, prefix)).netmask) if prefix else ""
+        return {"address": address, "mask": mask, "gateway": gateway}
+
+    async def _ask_inside(self, record: Record, body: dict[str, Any]) -> dict[str, Any]:
+        async with self._head.node_link.open(record, "POST", "/v1/bmc", body=body) as answer:
+            data = await answer.content.read(MOST_ANSWER)
+        try:
+            said = parse_json(data)
+            if isinstance(said["found"], dict) and isinstance(said["lines"], list):
+                return dict(said)
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise OperationFailed(f"cannot set up the BMC of {record.name}: what its agent says makes no sense")
+
+    async def _answers(self, record: Record) -> None:
+        """Waits until a BMC answers as the inventory says; what it answers is told to the engine. Raises the last error."""
+        until = self._head.clock() + ANSWERS_S
+        while True:
+            try:
+                await self._head.ask(REFRESH, {"node": record.node.id})
+                return
+            except LayercakeError as error:
+                if self._head.clock() > until:
+                    raise OperationFailed(f"the BMC of {record.name} is set up, and does not answer the head: {error.message}",
+                                          hint=error.hint) from None
+            await asyncio.sleep(PAUSE_S)
+
+
+def _address(text: str) -> ipaddress.IPv4Address:
+    """Raises InputError for what is no IPv4 address: those of IPv6 are not set from inside."""
+    try:
+        return ipaddress.IPv4Address(text)
+    except ValueError:
+        raise InputError(f"cannot set up a BMC at {text[:64]!r}: that is no IPv4 address", hint="bmc.address, --gateway") from None
+
+
+def _near(address: str, own: str, mask: str) -> bool:
+    """Whether an address is in the network that the BMC is in already."""
+    try:
+        return bool(mask) and ipaddress.IPv4Address(address) in ipaddress.IPv4Network(f"{own}/{mask}", strict=False)
+    except ValueError:
+        return False
