@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
+import math
 from typing import Any
 
 import msgspec
 from aiohttp import WSMsgType, web
 
 from layercake.api.answers.events import EventList
-from layercake.api.route import CALLER, Reach, Route, number
+from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
+from layercake.head.lists.listing import meant
 from layercake.head.operations import Operations
+from layercake.head.state.history import Wanted
 from layercake.head.state.store import Event, Store
 from layercake.head.views.events import View, event_view, meanings
 from layercake.kraken.errors import InputError
+from layercake.kraken.events import Severity
 from layercake.moduleapi.module import Role
 
 BATCH_S = 0.05
@@ -24,6 +27,8 @@ BATCH_S = 0.05
 _FIRST_S = 0.002  # gathered after the first batch; twice as long after each that follows
 _AT_ONCE = 500  # events in one message: what waits to be read by a slow client is bounded
 _BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it is cut off
+MOST = 5000
+"""Past events in one answer."""
 STUCK_S = 10.0
 """A client that does not take one message in so long is cut off."""
 
@@ -36,13 +41,20 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return meanings(ops.head.table.events) if caller.looks_only else event_view
 
     async def past(request: web.Request, body: None) -> Any:
-        since, limit = number(request, "since", 0), min(number(request, "limit", 200), 5000)
-        node, kind, caller = request.query.get("node", ""), request.query.get("kind", ""), request[CALLER]
-        told = store.alarms if request.query.get("security") else heapq.merge(store.events, store.alarms, key=lambda e: e.id)
-        found = [e for e in told if e.id > since and (not node or e.node == node) and e.kind.startswith(kind)
-                 and caller.sees_name(store, e.node)]
+        query, caller, now = request.query, request[CALLER], store.wall()
+        names = await _names(ops, request[RANGE], query.get("where", ""))
+        wanted = Wanted(
+            after=number(request, "since", 0), before=number(request, "before", 2 ** 62), since=_moment(request, "from", 0.0, now),
+            until=_moment(request, "to", 1e15, now), node=query.get("node", ""), kind=query.get("kind", "")[:64],
+            security=bool(query.get("security")), limit=min(max(1, number(request, "limit", 200)), MOST))
+        severities = _severities(query.get("severity", ""))
+
+        def shown(event: Event) -> bool:
+            return ((names is None or event.node in names) and (not severities or event.severity in severities)
+                    and caller.sees_name(store, event.node))
+
         show = view(caller)
-        return {"events": [show(e) for e in found[-limit:]]}
+        return {"events": [show(e) for e in await ops.head.database.history.find(store, wanted, shown)]}
 
     async def stream(request: web.Request, body: None) -> Any:
         if not web.WebSocketResponse().can_prepare(request).ok:
@@ -50,11 +62,40 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return await follow(request, store, view(request[CALLER]))
 
     return (
-        Route("GET", "/v1/events", Role.VIEWER, Reach.SHOWN, "Events, oldest first", past,
-              query=("since", "node", "kind", "limit", "security"), returns=EventList),
+        Route("GET", "/v1/events", Role.VIEWER, Reach.RANGE, "Events, oldest first", past,
+              query=("since", "before", "from", "to", "node", "range", "where", "kind", "severity", "limit", "security"),
+              returns=EventList),
         Route("GET", "/v1/events/ws", Role.VIEWER, Reach.SHOWN, "Events as they happen, by WebSocket", stream,
               query=("node", "kind", "security"), stream=True, kinds=()),
     )
+
+
+async def _names(ops: Operations, wanted: str, where: str) -> frozenset[str] | None:
+    """The nodes whose events are meant; None for all, and the head's own. Raises InputError."""
+    if not wanted and not where:
+        return None
+    records = ops.nodes.select(wanted) if wanted else list(ops.head.store)
+    return frozenset(record.name for record in (await meant(ops.head, records, where) if where else records))
+
+
+def _moment(request: web.Request, name: str, default: float, now: float) -> float:
+    """A time of the query: seconds since the epoch, or before now if it is negative. Raises InputError."""
+    text = request.query.get(name, "")
+    try:
+        found = float(text) if text else default
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise InputError(f"cannot use {name}={text[:40]!r}: seconds since the epoch are expected, or -3600 for an hour ago")
+    return now + found if found < 0 else found
+
+
+def _severities(least: str) -> frozenset[str]:
+    """Those that are at least as bad; none for all. Raises InputError."""
+    names = [one.value for one in Severity]
+    if least and least not in names:
+        raise InputError(f"cannot use severity={least[:40]!r}: it is one of {', '.join(names)}")
+    return frozenset(names[names.index(least):]) if least else frozenset()
 
 
 async def follow(request: web.Request, store: Store, show: View) -> web.StreamResponse:

@@ -15,7 +15,7 @@ from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, Node
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
 from layercake.head.lists.causes import Gathered, what_of
-from layercake.head.lists.listing import Kind, Listing
+from layercake.head.lists.listing import Kind, Listing, meant
 from layercake.head.lists.slices import slowly
 from layercake.head.operations import Operations
 from layercake.head.state.store import Record
@@ -111,7 +111,7 @@ class NodeRoutes:
             names = names[bisect.bisect_right(names, after):] if after else names
         records = [record for name in names if caller.sees(record := store.named(name))]
         if where := query.get("where", ""):
-            records = await self._listing.meant(records, where)
+            records = await meant(self._head, records, where)
         more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
         since = query.get("since", "") if caller.groups is None else ""  # what leaves a group is not told to who is bound to that

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from typing import Any
 
 from layercake.head import events
-from layercake.head.state.history import PER_NODE
+from layercake.head.state.history import PAGE, PER_NODE, Wanted
 from layercake.head.state.store import HISTORY_ALL, Event
+from tests.support.api import served
 from tests.support.world import World
 
 
@@ -32,6 +34,45 @@ async def test_it_goes_on_where_memory_ends_and_over_a_restart(world: World) -> 
     tell(world, "n0", "second")
     assert await told(world, "n0") == ["first", "second"]
     assert await told(world, "n1") == [str(n) for n in range(HISTORY_ALL + 10 - PER_NODE, HISTORY_ALL + 10)], "the newest"
+
+
+async def found(world: World, **wanted: Any) -> list[str]:
+    told = await world.head.database.history.find(world.head.store, Wanted(kind="node.event", **wanted), lambda event: True)
+    assert [e.id for e in told] == sorted({e.id for e in told})
+    return [e.text for e in told]
+
+
+async def test_older_events_of_the_site_are_found_too(world: World) -> None:
+    texts = [str(number) for number in range(HISTORY_ALL + PAGE)]
+    tell(world, "n0", "first")
+    tell(world, "n1", *texts)
+    tell(world, "n0", "last")
+    for _ in range(2):
+        assert await found(world, limit=3) == [*texts[-2:], "last"]
+        assert await found(world, limit=2 * HISTORY_ALL + PAGE) == ["first", *texts, "last"]
+        assert await found(world, node="n0") == ["first", "last"] and await found(world, node="n0", limit=1) == ["last"]
+        await world.restart()
+
+
+async def test_events_between_two_numbers_and_two_times(world: World) -> None:
+    began = world.head.store.wall()
+    tell(world, "n0", *map(str, range(HISTORY_ALL + 20)))
+    await world.restart()
+    ids = {e.text: e.id for e in await world.head.database.history.find(
+        world.head.store, Wanted(kind="node.event", limit=2 * HISTORY_ALL), lambda event: True)}
+    assert await found(world, after=ids["3"], before=ids["6"]) == ["4", "5"]
+    world.clock.now += 3600
+    tell(world, "n0", "an hour later")
+    assert await found(world, since=began + 1800) == ["an hour later"]
+    assert "an hour later" not in await found(world, until=began + 1800)
+
+
+async def test_what_somebody_may_not_see_is_passed_over(world: World) -> None:
+    tell(world, "n1", "mine")
+    tell(world, "n0", *map(str, range(HISTORY_ALL + PAGE)))
+    await world.restart()
+    told = await world.head.database.history.find(world.head.store, Wanted(limit=1, kind="node.event"), lambda e: e.node == "n1")
+    assert [e.text for e in told] == ["mine"]
 
 
 async def test_alarms_are_part_of_it_in_their_order(world: World) -> None:
@@ -75,3 +116,23 @@ async def test_the_last_errors_of_images_stay_with_the_node(world: World) -> Non
         add("image.error", str(number))
         add("power.unwell", "another")
     assert [e.text for e in world.node("n0").errors] == ["2", "3", "4"]
+
+
+async def test_events_are_asked_for_by_range_query_time_and_severity(world: World) -> None:
+    for name in ("n0", "n1"):
+        tell(world, name, f"of {name}")
+    world.head.store.event(world.node("n1"), events.REPEATED, "grave")
+    async with served(world.head, local=True) as client:
+        async def texts(**query: str) -> list[str]:
+            async with client.get("/v1/events", params=query) as answer:
+                assert answer.status == 200, await answer.text()
+                return [e["text"] for e in (await answer.json())["events"] if e["kind"] in ("node.event", "security.repeated")]
+
+        assert await texts(range="n0") == ["of n0"] and await texts(where="name=n1", kind="node.event") == ["of n1"]
+        assert await texts(range="n[0-1]", where="name!=n1") == ["of n0"]
+        assert await texts(range="n1", severity="warning") == ["grave"]
+        world.clock.now += 7200
+        assert await texts(**{"from": "-3600"}) == [] and "of n0" in await texts(to="-3600")
+        for query in ({"from": "x"}, {"to": "nan"}, {"severity": "bad"}, {"where": "x=y"}, {"range": "n9"}, {"before": "-1"}):
+            async with client.get("/v1/events", params=query) as answer:
+                assert answer.status in (400, 404), query

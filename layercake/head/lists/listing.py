@@ -131,18 +131,6 @@ class Listing:
                 began = time.perf_counter()
         return found
 
-    async def meant(self, records: Sequence[Record], where: str) -> list[Record]:
-        """Those that a query means (query.py). Raises InputError for one that is none."""
-        test = parse(where, {v.name: v.values for v in self._head.table.variables}, len(self._store)).test
-        now, found, began = self._head.clock(), [], time.perf_counter()
-        for record in records:
-            if test(RecordFacts(record, now, self._head.unmet, self._head.guard.why)):
-                found.append(record)
-            if time.perf_counter() - began > SLICE_S:
-                await asyncio.sleep(0)
-                began = time.perf_counter()
-        return found
-
     def _since(self, text: str) -> int:
         """The change number in a text; 0 for one that says nothing here."""
         epoch, _, word = text.partition("-")
@@ -198,6 +186,19 @@ class Listing:
 
     def _timed(self, kind: Kind) -> bool:
         return not kind.fields or "boot_time" in kind.fields
+
+
+async def meant(head: Head, records: Sequence[Record], where: str) -> list[Record]:
+    """Those that a query means (query.py). Raises InputError for one that is none."""
+    test = parse(where, {v.name: v.values for v in head.table.variables}, len(head.store)).test
+    now, found, began = head.clock(), [], time.perf_counter()
+    for record in records:
+        if test(RecordFacts(record, now, head.unmet, head.guard.why)):
+            found.append(record)
+        if time.perf_counter() - began > SLICE_S:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
+    return found
 
 
 def _key(record: Record, status: Status) -> tuple[Any, ...]:

@@ -1,12 +1,14 @@
-"""What happened to one node: read from the database when somebody asks, by a connection and a thread of its own, so that neither
-the loop nor what is being written waits; with what is not yet written."""
+"""What happened: read from the database when somebody asks for what is not in memory, by a connection and a thread of its own, so
+that neither the loop nor what is being written waits; with what is not yet written."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,7 +27,33 @@ SELECT json_group_array(json_array({_COLUMNS}, security)) FROM (
     SELECT {_COLUMNS}, 1 FROM alarms WHERE node = :node ORDER BY id DESC LIMIT :newest)
 """  # noqa: S608 (ours)
 """One answer of one row: the thread would wait for the loop's once for each row."""
+PAGE, PAGES = 4000, 100
+"""How many rows are read at a time, and how often for one question: all that is kept of 10,000 nodes and more."""
+_TABLE = f"""SELECT {_COLUMNS}, %d AS security FROM %s WHERE id > :after AND id < :before AND at >= :since AND at <= :until
+    AND substr(kind, 1, length(:kind)) = :kind"""  # noqa: S608 (ours)
+_OF_NODE = " AND node = :node"
+_OLDER = "SELECT json_group_array(json_array({columns}, security)) FROM ({tables} ORDER BY id DESC LIMIT :page)"
 _rows = msgspec.json.Decoder(list[tuple[int, float, str, str, str, str, str, int]]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events: those with numbers between two, that happened between two times (seconds since the epoch), of one node, of
+    kinds that begin so, of security only; at most `limit`, the newest of them."""
+
+    after: int = 0
+    before: int = 2 ** 62
+    since: float = 0.0
+    until: float = 1e15
+    node: str = ""
+    kind: str = ""
+    security: bool = False
+    limit: int = 200
+
+    def means(self, event: Event) -> bool:
+        """Whether it is one of them."""
+        return (self.after < event.id < self.before and self.since <= event.at <= self.until
+                and (event.security or not self.security) and self.node in ("", event.node) and event.kind.startswith(self.kind))
 
 
 class History:
@@ -47,10 +75,42 @@ class History:
         known = {event.id: event for event in [*found, *waiting]}
         return [known[number] for number in sorted(known)][-newest:]
 
-    def _read(self, name: str, newest: int) -> list[Event]:
+    async def find(self, store: Store, wanted: Wanted, shown: Callable[[Event], bool]) -> list[Event]:
+        """Those that are meant, and that `shown` says yes to, oldest first: out of memory as far as that reaches, which is nearly
+        always, and before it from the database. Of one that cannot be read, those that are in memory."""
+        told = (store.alarms,) if wanted.security else (store.events, store.alarms)
+        floor = max((events[0].id for events in told if len(events) == events.maxlen), default=0)
+        fresh = [e for events in (store.writing, store.new_events) for e in events if e.id < floor]  # not there, and not yet read
+        found = {e.id: e for e in (*fresh, *(e for events in told for e in events)) if wanted.means(e) and shown(e)}
+        before, loop = min(wanted.before, floor), asyncio.get_running_loop()
+        for _ in range(PAGES):
+            if len(found) >= wanted.limit or before <= wanted.after + 1:
+                break
+            try:
+                page = await loop.run_in_executor(self._thread, self._older, wanted, before)
+            except (sqlite3.Error, msgspec.MsgspecError) as error:
+                log.error("cannot read older events: %s", error)
+                break
+            found |= {event.id: event for event in page if shown(event)}
+            before = min((event.id for event in page), default=0)
+        return [found[number] for number in sorted(found)][-wanted.limit:]
+
+    def _older(self, wanted: Wanted, before: int) -> list[Event]:
+        one = _OF_NODE if wanted.node else ""
+        tables = " UNION ALL ".join(_TABLE % (number, name) + one for number, name in ((0, "events"), (1, "alarms"))
+                                    if number or not wanted.security)
+        (found,) = self._open().execute(_OLDER.format(columns=_COLUMNS, tables=tables), {
+            "after": wanted.after, "before": before, "since": wanted.since, "until": wanted.until, "node": wanted.node,
+            "kind": wanted.kind, "page": PAGE}).fetchone()
+        return [event_of(row[:7], security=bool(row[7])) for row in _rows(found)]
+
+    def _open(self) -> sqlite3.Connection:
         if self._db is None:
             self._db = sqlite3.connect(f"file:{quote(str(self._path))}?mode=ro", uri=True)
-        (found,) = self._db.execute(_QUERY, {"node": name, "newest": newest}).fetchone()
+        return self._db
+
+    def _read(self, name: str, newest: int) -> list[Event]:
+        (found,) = self._open().execute(_QUERY, {"node": name, "newest": newest}).fetchone()
         return [event_of(row[:7], security=bool(row[7])) for row in _rows(found)]
 
     async def close(self) -> None:
