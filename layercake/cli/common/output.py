@@ -75,6 +75,11 @@ class Output:
         """The lines of the terminal."""
         return shutil.get_terminal_size().lines
 
+    @property
+    def width(self) -> int:
+        """The columns of the terminal."""
+        return shutil.get_terminal_size().columns
+
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
         sys.stdout.write(json.dumps(value, indent=2) + "\n")
@@ -137,7 +142,7 @@ class Output:
         texts = [{cell: clean(cell) for cell in {column.title, *given}} for column, given in zip(columns, cells, strict=True)]
         widths = [max(map(width, shown.values())) for shown in texts]
         if self.terminal:
-            widths = _fitted(columns, widths, shutil.get_terminal_size().columns)
+            widths = _fitted(columns, widths, self.width)
         lines = []
         for column, given, shown, room in zip(columns, cells, texts, widths, strict=True):
             drawn = {cell: self._cell(column, text, room) for cell, text in shown.items()}

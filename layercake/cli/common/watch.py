@@ -116,8 +116,9 @@ class Watch:
         return [s for s in self.seen.values() if not s.ok]
 
 
-def looks(out: Output, ask: Callable[[], T], timeout: float | None) -> Iterator[tuple[T, float]]:
-    """Asks the head again and again, until `timeout` seconds have passed: each answer, and the seconds since the start.
+def looks(out: Output, ask: Callable[[], T], timeout: float | None, gap: float | None = None) -> Iterator[tuple[T, float]]:
+    """Asks the head again and again, `gap` seconds apart at least, until `timeout` seconds have passed: each answer, and the
+    seconds since the start.
     A head that goes away meanwhile is waited for: it may be starting anew."""
     started, away = time.monotonic(), False
     while True:
@@ -134,7 +135,7 @@ def looks(out: Output, ask: Callable[[], T], timeout: float | None) -> Iterator[
         left = math.inf if timeout is None else started + timeout - now
         if left <= 0:
             return
-        time.sleep(min(left, max(GAP_S, SHARE * (now - asked))))
+        time.sleep(min(left, max(GAP_S if gap is None else gap, SHARE * (now - asked))))
 
 
 def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
