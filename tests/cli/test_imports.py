@@ -41,4 +41,5 @@ def test_nothing_of_the_server_and_nothing_slow_is_imported(head: CannedApi, soc
 def test_version_imports_no_command() -> None:
     found = {name for name in imported("--version") if name.startswith("layercake.")}
     assert found == {"layercake.cli", "layercake.cli.main", "layercake.cli.common", "layercake.cli.common.command",
-                     "layercake.cli.common.output", "layercake.cli.common.target", "layercake.kraken", "layercake.kraken.errors"}
+                     "layercake.cli.common.names", "layercake.cli.common.output", "layercake.cli.common.target", "layercake.kraken",
+                     "layercake.kraken.errors"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from layercake.cli.common.names import complete
 from layercake.cli.common.output import Output
 from layercake.cli.common.target import Target
 from layercake.kraken.errors import InputError
@@ -81,6 +82,7 @@ def command(group: click.Group | None = None, name: str | None = None,
             return answer.code
 
         made = click.command(name, click.Command, **settings)(click.pass_obj(run))
+        complete(group, made)
         made.params.append(JSON)
         if group is not None:
             group.add_command(made)
