@@ -89,6 +89,7 @@ class ManagedBmc:
         self.read_at: float | None = None
         self.outage: Outage | None = None
         self.breaker = Breaker.fresh(limits, clock.now())
+        self.reached = asyncio.Event()      # set while it answers
         self._lanes = lanes
         self._turns = asyncio.Lock()
         self._progress = ""
@@ -175,11 +176,13 @@ class ManagedBmc:
         """It did not answer, or refused the login. Told once, until it answers again."""
         if self.outage is None:
             self.note(events.UNREACHABLE, str(error))
+        self.reached.clear()
         self.outage = Outage(self.outage.since if self.outage else self.clock.now(), error.message)
 
     def _found(self) -> None:
         now = self.clock.now()
         self.breaker = self.breaker.answered(now)
+        self.reached.set()
         if self.outage is not None:
             self.note(events.RECOVERED, f"the BMC at {self.spec.where} answers again after {now - self.outage.since:.0f} s")
             self.outage = None

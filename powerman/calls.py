@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
+from powerman.console.calls import CONSOLE_CALLS
 from powerman.driver import LogEntry, Sensor
 from powerman.inventory import ip_in
 from powerman.looks.look import Looked
@@ -97,4 +98,4 @@ async def login(service: PowerService, request: NodeRequest) -> Login:
     return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan, password, login)
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan, password, login, *CONSOLE_CALLS)

@@ -5,6 +5,7 @@
      +-- OperationFailed           the BMC answered that it failed
           +-- LoginRefused         it does not take this user or password
           +-- Unsupported          it has no such function
+          +-- Taken                somebody else has its console
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ class LoginRefused(OperationFailed):
 
 class Unsupported(OperationFailed):
     """The BMC has no such function."""
+
+
+class Taken(OperationFailed):
+    """Somebody else has the console, `by` as far as it is known."""
+
+    def __init__(self, message: str, *, by: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.by = by
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,40 @@ class VirtualDrive(Protocol):
         """Takes a head's boot medium out; whether there was one."""
 
 
+class Listener(Protocol):
+    """Who is told what a console says. Both are called on the event loop, and may not wait."""
+
+    def heard(self, data: bytes) -> None:
+        """The machine wrote this."""
+
+    def lost(self, why: str) -> None:
+        """Bytes were lost here, or a break was seen; for people."""
+
+
+class ConsoleStream(Protocol):
+    """A console that is open."""
+
+    async def run(self) -> None:
+        """Keeps it going until it ends, and raises why: Unreachable, Taken, OperationFailed."""
+
+    def write(self, data: bytes) -> int:
+        """Types; how many of the bytes could be taken now."""
+
+    def send_break(self) -> None:
+        """Sends a break on the line, which a Linux takes for SysRq."""
+
+    async def close(self) -> None:
+        """Gives it back to the BMC. It is not used again."""
+
+
+class ConsoleSource(Protocol):
+    """A way to a machine's console. There may be many: what is opened is a ConsoleStream."""
+
+    async def open(self, listener: Listener, *, take: bool = False) -> ConsoleStream:
+        """Opens it. With `take` it is taken from whoever has it, which is never done otherwise. Raises Taken, Unsupported,
+        Unreachable, LoginRefused, OperationFailed."""
+
+
 class PowerDriver(Protocol):
     """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, or what
     the BMC has shown that it needs, and says no more than that the BMC took the command: whether it worked is for the caller to
@@ -98,6 +141,10 @@ class PowerDriver(Protocol):
     @property
     def drive(self) -> VirtualDrive | None:
         """Its virtual drive, None if what it speaks has no such thing."""
+
+    @property
+    def console(self) -> ConsoleSource | None:
+        """The machine's serial console, None if what it speaks has no such thing."""
 
     async def state(self) -> PowerState:
         """Reads the power state from the BMC, now."""

@@ -21,6 +21,14 @@ MEDIUM = EventKind("power.medium", Severity.INFO,
 MEDIUM_STAYS = EventKind("power.medium-stays", Severity.WARNING,
     "The boot medium cannot be taken out of the BMC's virtual drive; the next boot tries it again.")
 SOFT_OFF = EventKind("power.soft-off", Severity.INFO, "The system did not shut down by itself in time; its power is cut.")
+CONSOLE_TAKEN = EventKind("power.console-taken", Severity.WARNING,
+    "Somebody else has the node's console. It is left to them, and tried again now and then; told once.")
+CONSOLE_LOST = EventKind("power.console-lost", Severity.WARNING,
+    "The node's console cannot be opened, or was lost. It is tried again; told once, until it is open again.")
+CONSOLE_BACK = EventKind("power.console-back", Severity.INFO, "The node's console is open again.")
+CONSOLE_LOG = EventKind("power.console-log", Severity.WARNING,
+    "The logs of the consoles are not written: there is no room for them. Told once, until they are again.")
+CONSOLE_LOG_BACK = EventKind("power.console-log-back", Severity.INFO, "The logs of the consoles are written again.")
 
 EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, FIRMWARE, BOOT_DEVICE, MEDIUM,
-                                 MEDIUM_STAYS, SOFT_OFF)
+                                 MEDIUM_STAYS, SOFT_OFF, CONSOLE_TAKEN, CONSOLE_LOST, CONSOLE_BACK, CONSOLE_LOG, CONSOLE_LOG_BACK)

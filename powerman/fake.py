@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
-from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import ConsoleSource, LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 
 
 @dataclass(slots=True)
@@ -75,6 +75,7 @@ class FakeDriver:
     progress: str = ""              # what the firmware is at
     boot: bool = False              # whether the next boot is from the network
     drive: FakeDrive | None = None  # its virtual drive
+    console: ConsoleSource | None = None
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None
 

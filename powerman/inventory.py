@@ -21,6 +21,7 @@ SIM = "sim"
 CIPHER_SUITES = (3, 17)
 _OF_DRIVER = {"system": ("redfish", SIM), "verify_tls": ("redfish",), "cipher_suite": ("ipmi",)}
 BOOTS = ("network", "media", "uri")
+CONSOLES = ("log", "attach", "off")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
 
@@ -165,6 +166,9 @@ class Bmc(NodePart, frozen=True, kw_only=True):
     boot: Annotated[Literal["network", "media", "uri"], Check(one_of(*BOOTS)), Meta(
         description="What the BMC is told to boot the node by. network; redfish: media, the boot medium, which the head puts into "
                     "the BMC's virtual drive for one boot; or uri, UEFI HTTP Boot of what the head has for the node.")] = "network"
+    console: Annotated[Literal["", "log", "attach", "off"], Check(one_of(*CONSOLES)), Meta(
+        description="Its serial console. log: open all the time, and kept in a file; attach: open while somebody looks at it; off: "
+                    "never. Without it, as `power.console.keep` in config.yaml says.")] = ""
     cipher_suite: Annotated[int | None, Check(cipher_suite), Meta(
         description="ipmi: the cipher suite, 17 or 3; if not given, 17 and then 3 is tried.")] = None
     timeout_s: Annotated[float, Check(timeout_s), Meta(

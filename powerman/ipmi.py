@@ -9,12 +9,13 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
+from powerman.console.ipmi import SolSource
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.looks.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import Session, SuiteRefused, begin, probe
+from powerman.rmcp_session import NoSession, Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
@@ -62,6 +63,7 @@ class IpmiDriver:
         self._ipmi_2_0: bool | None = None      # not known until it was asked
         self._kept: Session | None = None
         self._ending: asyncio.TimerHandle | None = None
+        self.console = SolSource(spec.where, self._own_session)
 
     @property
     def answer_s(self) -> float:
@@ -186,7 +188,7 @@ class IpmiDriver:
                 self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
             async with self._within():
                 if session is None and self._ipmi_2_0:
-                    session = await self._login(line)
+                    session = await self._login_first(line)
                 yield session
         except BaseException:
             if session is not None:
@@ -199,6 +201,20 @@ class IpmiDriver:
             self._kept = session
             self._ending = asyncio.get_running_loop().call_later(
                 _KEEP_SLOW_S if self._pace.slow else _KEEP_S, self._end_kept)
+
+    async def _own_session(self) -> Session:
+        """A session for a console, which nothing else uses."""
+        line = await open_line(self._spec.address, self._spec.port, self._pace)
+        try:
+            if self._ipmi_2_0 is None:
+                self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
+            if not self._ipmi_2_0:
+                raise Unsupported(f"cannot open the console at {self._spec.where}: it is older than IPMI 2.0, which has it first")
+            async with self._within():
+                return await self._login(line)
+        except BaseException:
+            line.done()
+            raise
 
     def _taken(self) -> Session | None:
         """The session that was kept, which is the caller's now."""
@@ -216,6 +232,15 @@ class IpmiDriver:
             await session.close()
         finally:
             session.line.done()
+
+    async def _login_first(self, line: Line) -> Session:
+        """Logs in; at a BMC without a free session our own console gives way."""
+        try:
+            return await self._login(line)
+        except NoSession:
+            if not self.console.give_way():
+                raise
+            return await self._login(line)
 
     async def _login(self, line: Line) -> Session:
         """Logs in by the first cipher suite that the BMC does, and keeps to that one from then on.

@@ -89,7 +89,8 @@ class Pace:
 
 
 class Line:
-    """A connected socket: sends a request until its answer comes. One request at a time. `where` is the BMC, for people."""
+    """A connected socket: sends a request until its answer comes. One request at a time. `where` is the BMC, for people. `unasked`
+    is shown each packet first, and says whether it was for it."""
 
     def __init__(self, where: str, sock: socket.socket, pace: Pace) -> None:
         self._where, self._sock, self._pace = where, sock, pace
@@ -100,6 +101,7 @@ class Line:
         self._waits: Iterator[float] = iter(())
         self._sent, self._began, self._tag = 0, 0.0, 0
         self._timer: asyncio.TimerHandle | None = None
+        self.unasked: Callable[[bytes], bool] | None = None
         self._due = 0.0     # when the next sending is due; one timer serves many requests, for most are answered long before
         self._loop.add_reader(sock.fileno(), self._readable)
 
@@ -168,6 +170,8 @@ class Line:
 
     def _take(self, data: bytes) -> None:
         parse, waiting = self._parse, self._answer
+        if self.unasked is not None and self.unasked(data):
+            return
         if parse is None:
             return
         try:

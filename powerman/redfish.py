@@ -18,6 +18,7 @@ import aiohttp
 
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
+from powerman.console.redfish import RedfishSource
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
@@ -80,6 +81,7 @@ class RedfishDriver:
         self._targets: Targets | None = None
         self._slowest = 0.0
         self.progress = ""
+        self.console = RedfishSource(spec.where, self._system, self._socket)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
 
     @property
@@ -89,8 +91,7 @@ class RedfishDriver:
 
     async def state(self) -> PowerState:
         """Reads the power state."""
-        targets = await self._discovered()
-        system = await self._request("GET", targets.system)
+        system = await self._system()
         self.progress = progress(system)
         return parse_power(system, self._spec.where)
 
@@ -125,7 +126,7 @@ class RedfishDriver:
 
     async def boots_as_told(self) -> bool | None:
         """Reads the override of the boot source; None of a system that has none."""
-        return boots_by(await self._request("GET", (await self._discovered()).system), self._spec.boot)
+        return boots_by(await self._system(), self._spec.boot)
 
     async def sensors(self) -> list[Sensor]:
         """Reads temperatures and fans, by sushy."""
@@ -164,6 +165,15 @@ class RedfishDriver:
     async def close(self) -> None:
         """Drops sushy's connection; ours belong to the shared client."""
         self._sushy.close()
+
+    async def _system(self) -> Mapping[str, Any]:
+        return await self._request("GET", (await self._discovered()).system)
+
+    async def _socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
+        secure = tls_context(self._spec.verify_tls) if self._spec.address.startswith("https:") else True
+        async with asyncio.timeout(self._answer_limit):
+            return await self._web.session.ws_connect(self._spec.address + path, ssl=secure, headers=self._login, heartbeat=20.0,
+                                                      max_msg_size=1 << 20)
 
     async def _discovered(self) -> Targets:
         if self._targets is None:

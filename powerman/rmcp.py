@@ -16,12 +16,15 @@ _RMCP = b"\x06\x00\xff\x07"         # version 1.0, no acknowledge, class IPMI
 _ADMIN_BY_NAME = 0x14               # administrator, user looked up by name only
 _CONSOLE, _BMC = 0x81, 0x20
 
-IPMI_MESSAGE, OPEN_REQUEST, OPEN_RESPONSE, RAKP1, RAKP2, RAKP3, RAKP4 = 0x00, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15
+IPMI_MESSAGE, SOL, OPEN_REQUEST, OPEN_RESPONSE, RAKP1, RAKP2, RAKP3, RAKP4 = 0x00, 0x01, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15
+_SEALED = 0xC0                      # of a payload's kind: it is encrypted and authenticated
 
 # RAKP status codes (table 13-15) that mean that the BMC does not know the user or his rights.
 LOGIN_STATUS = frozenset({0x09, 0x0A, 0x0C, 0x0D, 0x0F})
 # ... and those that mean that it does not do this cipher suite.
 SUITE_STATUS = frozenset({0x04, 0x05, 0x06, 0x07, 0x10, 0x11})
+# ... and those that mean that others have all its sessions.
+FULL_STATUS = frozenset({0x01, 0x0B})
 
 STATUS_TEXT = {
     0x01: "no session is free", 0x02: "invalid session", 0x04: "unknown authentication", 0x05: "unknown integrity algorithm",
@@ -151,21 +154,21 @@ class SessionKeys:
     integrity: bytes = field(repr=False)
     encryption: bytes = field(repr=False)
 
-    def seal(self, sequence: int, iv: bytes, message: bytes) -> bytes:
-        """An encrypted, authenticated packet that carries an IPMI message."""
+    def seal(self, sequence: int, iv: bytes, message: bytes, kind: int = IPMI_MESSAGE) -> bytes:
+        """An encrypted, authenticated packet that carries an IPMI message, or a payload of another kind."""
         padding = -(len(message) + 1) % 16
         clear = message + bytes(range(1, padding + 1)) + bytes((padding,))
         encryptor = Cipher(algorithms.AES(self.encryption), modes.CBC(iv)).encryptor()
         payload = iv + encryptor.update(clear) + encryptor.finalize()
-        packet = b"\x06\xc0" + self.bmc_id + struct.pack("<IH", sequence, len(payload)) + payload
+        packet = bytes((6, _SEALED | kind)) + self.bmc_id + struct.pack("<IH", sequence, len(payload)) + payload
         fill = -(len(packet) + 2) % 4
         packet += b"\xff" * fill + bytes((fill, 7))
         return _RMCP + packet + hmac.digest(self.integrity, packet, self.suite.digest)[:self.suite.code_len]
 
-    def unseal(self, data: bytes) -> bytes:
-        """The IPMI message of a packet of this session. Raises Malformed for anything else."""
+    def unseal(self, data: bytes, kind: int = IPMI_MESSAGE) -> bytes:
+        """The IPMI message, or payload of another kind, of a packet of this session. Raises Malformed for anything else."""
         length = self.suite.code_len
-        if len(data) < 16 + 32 + length or data[:6] != _RMCP + b"\x06\xc0" or data[6:10] != self.console_id:
+        if len(data) < 16 + 32 + length or data[:6] != _RMCP + bytes((6, _SEALED | kind)) or data[6:10] != self.console_id:
             raise Malformed("not a packet of this session")
         if not hmac.compare_digest(hmac.digest(self.integrity, data[4:-length], self.suite.digest)[:length], data[-length:]):
             raise Malformed("wrong authentication code")

@@ -26,6 +26,10 @@ class SuiteRefused(Unsupported):
     """The BMC does not do this cipher suite; another may do."""
 
 
+class NoSession(OperationFailed):
+    """All sessions of the BMC are in use."""
+
+
 async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:
     """Asks a BMC what it can do, without a login. Raises Unreachable, at once if its port is closed."""
     return await line.ask(rmcp.probe, rmcp.parse_probe, pace.probing())
@@ -55,6 +59,33 @@ class Session:
             await self._raise()
             code, answer = await self._exchange(function, command, data)
         return self._good(function, command, code, answer)
+
+    async def tried(self, function: int, command: int, data: bytes = b"") -> tuple[int, bytes]:
+        """(completion code, data) of a command whose refusals mean something, as an administrator. Raises Unreachable."""
+        await self._raise()
+        return await self._exchange(function, command, data)
+
+    def send_payload(self, kind: int, payload: bytes) -> None:
+        """Sends a payload that is no IPMI message, once."""
+        self._sequence += 1
+        self.line.send(self._keys.seal(self._sequence, secrets.token_bytes(16), payload, kind))
+
+    def hear_payload(self, kind: int, heard: Callable[[bytes], None]) -> None:
+        """Has `heard` called with each payload of that kind."""
+
+        def take(raw: bytes) -> bool:
+            if len(raw) < 6 or raw[5] & 0x3F != kind:
+                return False
+            with contextlib.suppress(rmcp.Malformed):
+                heard(self._keys.unseal(raw, kind))
+            return True
+
+        self.line.unasked = take
+
+    @property
+    def id(self) -> bytes:
+        """The BMC's number for this session, four bytes as they are on the wire."""
+        return self._keys.bmc_id
 
     async def _raise(self) -> None:
         """Set Session Privilege Level: administrator."""
@@ -135,4 +166,6 @@ def _refusal(where: str, username: str, status: int) -> OperationFailed:
         return login_refused(where, username, text)
     if status in rmcp.SUITE_STATUS:
         return SuiteRefused(f"cannot open an IPMI session with {where}: {text}")
+    if status in rmcp.FULL_STATUS:
+        return NoSession(f"cannot open an IPMI session with {where}: {text}")
     return OperationFailed(f"cannot open an IPMI session with {where}: {text}")

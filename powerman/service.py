@@ -17,6 +17,7 @@ from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
+from powerman.console.keeper import Consoles
 from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
 from powerman.inventory import SIM
 from powerman.ipmi import IpmiDriver
@@ -97,11 +98,13 @@ class PowerService(Service):
         self._lanes = Lanes.of(self._settings.workers)
         self._shared = Shared(Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET))
         self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
+        self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
         if self._polls:
             self._spawn(self._poll_for_ever(), "the poller")
 
     async def stop(self) -> None:
         """Ends polling and drops all connections."""
+        await self.consoles.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -119,12 +122,14 @@ class PowerService(Service):
             if old is None or old.bmc is not None or old.problem is not None:
                 await self.node_removed(node)
                 self._nodes[node] = _Node(name, None, None, 0.0, believed=old.believed if old else "UNKNOWN")
+                self.consoles.set(node, name, None)
             return
         try:
             spec = BmcSpec.from_record(node, record)
         except InputError as problem:
             await self.node_removed(node)
             self._nodes[node] = _Node(name, None, problem, 0.0)
+            self.consoles.set(node, name, None)
             self._link.event(node, events.NO_BMC, str(problem))
             return
         if old is not None and old.bmc is not None and old.bmc.spec == spec:
@@ -138,10 +143,12 @@ class PowerService(Service):
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(name, bmc, None, first, believed=old.believed if old else "UNKNOWN")
+        self.consoles.set(node, name, bmc)
 
     async def node_removed(self, node: str) -> None:
         """Forgets a node."""
         old = self._nodes.pop(node, None)
+        await self.consoles.remove(node)
         if old is not None:
             old.moved.set()
         if old is not None and old.bmc is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER
-from powerman.inventory import BOOTS, DEFAULT_PORTS, SIM, TIMEOUT_S, Bmc, key_of
+from powerman.inventory import BOOTS, CONSOLES, DEFAULT_PORTS, SIM, TIMEOUT_S, Bmc, key_of
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,6 +24,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rest_s: Annotated[float, Meta(
         ge=0.01, description="Seconds it is left alone at first; twice as long with each further failure.")] = 4.0
     rest_max_s: Annotated[float, Meta(ge=0.01, description="Seconds it is left alone at most.")] = 60.0
+
+
+class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The machines' serial consoles."""
+
+    keep: Annotated[Literal["log", "attach", "off"], Meta(
+        description="log: each is open all the time and kept in a file; attach: open while somebody looks at it; off: never. "
+        "`bmc.console` in the inventory says it for single nodes.")] = "log"
+    file_mib: Annotated[int, Meta(ge=1, le=1024, description="MiB that one node's log may have, with the file before it.")] = 4
+    total_mib: Annotated[int, Meta(
+        ge=16, le=1 << 20, description="MiB that all logs may have; each gets its part of them, if that is less.")] = 2048
 
 
 class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +53,7 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ge=0, le=65535, extra=NEWER, description="TCP port that BMCs fetch the boot medium from; 0 for any. It is open only while "
         "one is lent, on the address that the BMC is reached from.")] = 8445
     limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
+    console: Annotated[ConsoleSettings, Meta(extra=NEWER, description="The machines' serial consoles.")] = ConsoleSettings()
 
 
 def limit_s(mutation: str, settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
@@ -75,6 +87,7 @@ class BmcSpec:
     cipher_suite: int | None = None  # IPMI: 3 or 17; None tries 17, then 3
     timeout_s: float = TIMEOUT_S    # for one operation on the BMC
     boot: str = BOOTS[0]            # by what the next boot is (inventory.BOOTS)
+    console: str = ""               # when it is open (ConsoleSettings.keep), "" as the settings say
     boot_uri: str = ""              # what UEFI HTTP Boot fetches
     no_medium: str = ""             # why the boot medium does not boot this node
 
@@ -113,6 +126,9 @@ class BmcSpec:
         if boot == "uri" and record.get("firmware") != "uefi":
             raise InputError(f"cannot manage the power of {name}: bmc.boot is uri, and its firmware is not uefi",
                              hint="a BIOS has no HTTP Boot: let it boot by network or by media")
+        console = bmc.get("console") or ""
+        if console and console not in CONSOLES:
+            raise InputError(f"cannot manage the power of {name}: bmc.console is {console!r}, expected {' or '.join(CONSOLES)}")
         return cls(
             node=node, name=name, driver=driver, port=port,
             address=_url(address, port, bmc.get("port")) if driver == "redfish" else address,
@@ -120,7 +136,7 @@ class BmcSpec:
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
             timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
-            boot=boot, boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
+            boot=boot, console=console, boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
         )
 
 

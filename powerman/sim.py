@@ -87,7 +87,7 @@ class SimDriver:
 
     def __init__(self, spec: BmcSpec, line: SimLine) -> None:
         self._spec, self._line = spec, line
-        self.answer_s, self.progress, self.drive = 0.0, "", None
+        self.answer_s, self.progress, self.drive, self.console = 0.0, "", None, None
 
     async def _ask(self, what: str) -> Any:
         return await self._line.ask(what, self._spec.where, self._spec.timeout_s)

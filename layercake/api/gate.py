@@ -49,7 +49,7 @@ class Gate:
         self._bound(route, request, body, caller)
         request[CALLER] = caller
         with self._while_valid(route, caller):
-            if request.method == "GET" or role < Role.OPERATOR:
+            if (request.method == "GET" and not route.recorded) or role < Role.OPERATOR:
                 return await answer(body)
             return await self._recorded(request, caller, body, answer)
 

@@ -27,6 +27,8 @@ from layercake.moduleapi.module import Role
 
 AT_ONCE = 200
 """So many nodes are one piece; a longer list is sent as it is made."""
+LAST_LINES = 8
+"""Of a node's console, where it is explained why it is not as wanted."""
 NOT_KEPT = {"Cache-Control": "no-store"}
 LIST = ("range", "fields", "limit", "after", "since", "where")
 
@@ -157,8 +159,11 @@ class NodeRoutes:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None
         head, record = self._head, self._head.store.named(request.match_info["name"])
         told = await head.database.history.of(head.store, record.name)
+        why = head.guard.why(record)
+        stuck = brief is None and status_of(record, head.clock(), why)[0].value != "converged" and record.value("power") != "OFF"
+        console = await self._ops.consoles.last(record, LAST_LINES) if stuck else ()
         explanation = explain_view(record, head.clock(), head.guard, told, brief, head.patience, head.machines,
-                                   head.files.troubles(record), head.disks.troubles(record), head.tpms.troubles(record))
+                                   head.files.troubles(record), head.disks.troubles(record), head.tpms.troubles(record), console)
         return {"explanation": explanation, "text": explain_text(explanation)}
 
     async def _logs(self, request: web.Request, body: None) -> Any:

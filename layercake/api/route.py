@@ -41,7 +41,8 @@ class Route:
     """One operation of the API. `body` is the struct of its request, `returns` of its answer (layercake/api/answers), `kinds` are
     the content types of one that is no JSON, none for a WebSocket; `query` are the names of its parameters. `exec`: it needs the
     right of this name too. `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one request,
-    where it depends on that; `role` is the lowest then. What needs more than a viewer and is no GET is a change, and recorded."""
+    where it depends on that; `role` is the lowest then. What needs more than a viewer and is no GET is a change, and recorded; so
+    is one that is `recorded`: a WebSocket by which something is done is a GET."""
 
     method: str
     path: str
@@ -56,11 +57,12 @@ class Route:
     exec: bool = False
     stream: bool = False
     role_of: Callable[[web.Request], Role] | None = None
+    recorded: bool = False
 
     @property
     def changes(self) -> bool:
         """Whether what it does is recorded, as far as its own role says."""
-        return self.method != "GET" and self.role > Role.VIEWER
+        return (self.method != "GET" or self.recorded) and self.role > Role.VIEWER
 
 
 async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> Any:

@@ -71,6 +71,8 @@ NODE_FLOODS = EventKind("node.floods", _W,
     "A node told more than a history can hold; the text says how much was left out.", security=True)
 NODE_EXEC = EventKind("node.exec", _I, "A person runs a command on the node.", private=True)
 NODE_EXEC_ENDED = EventKind("node.exec-ended", _I, "A command that a person ran has ended; never what it said.", private=True)
+NODE_CONSOLE = EventKind("node.console", _I, "A person opens the node's console to write to it.", private=True)
+NODE_CONSOLE_LEFT = EventKind("node.console-left", _I, "A person leaves the node's console.", private=True)
 NODE_CLEAR_FAILED = EventKind("node.clear-failed", _W, "The node could not be told to forget its failures.")
 SYNC_ATTACHED = EventKind("sync.attached", _I, "The node's agent speaks.")
 SYNC_LOST = EventKind("sync.lost", _W, "The node fell silent, or did not answer when it was asked.")
@@ -125,7 +127,8 @@ EVENTS: tuple[EventKind, ...] = (
     MAINTENANCE_BEGUN, MAINTENANCE_ENDED,
     STATE_CHANGED, MUTATION_STARTED, MUTATION_DONE, MUTATION_CANCELLED, NODE_JOINED, JOIN_REFUSED, JOIN_DISPUTED, SESSION_STALE,
     REPEATED, NODE_REVOKED, AUTHORITY_ROTATING, AUTHORITY_ROTATED, NODE_EVENT, NODE_FLOODS,
-    NODE_EXEC, NODE_EXEC_ENDED, NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_EXPOSED,
+    NODE_EXEC, NODE_EXEC_ENDED, NODE_CONSOLE, NODE_CONSOLE_LEFT,
+    NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_EXPOSED,
     SECRET_UNREADABLE, SERVICE_RUNNING, IMAGE_KEYS,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,

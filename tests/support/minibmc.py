@@ -6,21 +6,25 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import secrets
 import struct
 from dataclasses import dataclass, field
 from typing import Any
 
 from powerman import rmcp
+from tests.support.minisol import MiniSol
 
 _RMCP = b"\x06\x00\xff\x07"
-_REFUSED, _NO_SUITE = 0xC1, 0x11
+_REFUSED, _NO_SUITE, _FULL = 0xC1, 0x11, 0x01
+_CONSOLE = (0x3D, 0x46, 0x48, 0x49, 0x4B)
 
 
 @dataclass
 class MiniBmc(asyncio.DatagramProtocol):
     """How it is: the cipher suites that it does, whether it drops others in silence instead of refusing them, whether it knows a
-    boot device, how often it forgets it, whether power-on clears it, and what it says of the power ("" for the truth)."""
+    boot device, how often it forgets it, whether power-on clears it, what it says of the power ("" for the truth), its console if
+    it has one, and how many sessions it has at a time (0: no limit)."""
 
     password: bytes = b"pw"
     suites: tuple[int, ...] = (17, 3)
@@ -31,6 +35,8 @@ class MiniBmc(asyncio.DatagramProtocol):
     says: str = ""
     on: bool = False
     boot: int = 0
+    sol: MiniSol | None = None
+    sessions: int = 0
     commands: list[tuple[int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
     _keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
@@ -54,8 +60,12 @@ class MiniBmc(asyncio.DatagramProtocol):
             self.transport.sendto(_RMCP + b"\0" + bytes(8) + bytes((len(answer),)) + bytes(answer), addr)
             return
         kind = data[5] & 0x3F
+        if kind == rmcp.SOL and self.sol is not None:
+            if data[6:10] == self.sol.owner:
+                self.sol.heard(self._keys[data[6:10]].unseal(data, rmcp.SOL))
+            return
         reply = (self._open(data[16:]) if kind == rmcp.OPEN_REQUEST else self._rakp1(data[16:]) if kind == rmcp.RAKP1
-                 else self._rakp3(data[16:]) if kind == rmcp.RAKP3 else self._message(data))
+                 else self._rakp3(data[16:]) if kind == rmcp.RAKP3 else self._message(data, addr))
         if reply:
             self.transport.sendto(reply, addr)
 
@@ -63,6 +73,8 @@ class MiniBmc(asyncio.DatagramProtocol):
         suite = next((s for s in rmcp.SUITES.values() if (s.auth, s.integrity) == (body[12] & 0x3F, body[20] & 0x3F)), None)
         if suite is None or suite.number not in self.suites:
             return b"" if self.drops else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
+        if self.sessions and len(self._keys) >= self.sessions:
+            return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _FULL, 0, 0)) + body[4:8])
         self.used.append(suite.number)
         mine = secrets.token_bytes(4)
         self._shakes[mine] = rmcp.Handshake(suite, b"", self.password, body[4:8], b"", mine, secrets.token_bytes(16), bytes(16))
@@ -85,16 +97,40 @@ class MiniBmc(asyncio.DatagramProtocol):
         check = hmac.digest(key, shake.console_random + shake.bmc_id + shake.guid, digest)[:shake.suite.code_len]
         return rmcp.plain(rmcp.RAKP4, bytes((body[0], 0, 0, 0)) + shake.console_id + check)
 
-    def _message(self, data: bytes) -> bytes:
-        keys = self._keys[data[6:10]]
+    def _message(self, data: bytes, addr: Any) -> bytes:
+        session = data[6:10]
+        if session not in self._keys:
+            return b""      # it has ended
+        keys = self._keys[session]
         seen = keys.unseal(data)
         function, sequence, command = seen[1] >> 2, seen[4] >> 2, seen[5]
         self.commands.append((function, command))
-        code, more = self._do(function, command, seen[6:-1])
+        code, more = self._console(session, keys, command, addr) if function == 0x06 and command in _CONSOLE else self._do(
+            function, command, seen[6:-1])
+        if (function, command) == (0x06, 0x3C):
+            del self._keys[session]
+            if self.sol is not None and self.sol.owner == session:
+                self.sol.deactivate()
         first, second = bytes((0x81, function + 1 << 2)), bytes((0x20, sequence << 2, command, code)) + more
         answer = first + bytes((rmcp.checksum(first),)) + second + bytes((rmcp.checksum(second),))
         number = struct.unpack_from("<I", data, 10)[0]
         return keys.seal(number, secrets.token_bytes(16), answer)
+
+    def _console(self, session: bytes, keys: rmcp.SessionKeys, command: int, addr: Any) -> tuple[int, bytes]:
+        numbers = itertools.count(1)
+
+        def send(payload: bytes) -> None:
+            self.transport.sendto(keys.seal(next(numbers), secrets.token_bytes(16), payload, rmcp.SOL), addr)
+
+        if self.sol is None:
+            return _REFUSED, b""
+        if command == 0x48:
+            return self.sol.activate(session, send, self.port)
+        if command == 0x3D:
+            return 0, bytes((1, 4, 2, self.sol.holder, 4, 1, 192, 0, 2, 9)) + bytes(8)
+        if command == 0x46:
+            return 0, b"alice".ljust(16, b"\0")
+        return self.sol.deactivate() if command == 0x49 else self.sol.instance()
 
     def _do(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
         if (function, command) == (0x00, 0x01):

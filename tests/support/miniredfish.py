@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ def drive(kinds: list[str], **facts: Any) -> dict[str, Any]:
 class MiniRedfish:
     """`drives` are those of the `owner`: Systems, or Managers as services before 2020 have it. `targets` are what the next boot can
     be set to; `boot` is what it was set to; `accounts` are the users' passwords. `deaf`: an insertion is taken, and nothing comes
-    of it."""
+    of it. `facts` are more of the system, `sockets` are paths of WebSockets."""
 
     drives: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner: str = "Systems"
@@ -31,10 +32,14 @@ class MiniRedfish:
     accounts: dict[str, str] = field(default_factory=dict)
     boot: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    sockets: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(default_factory=dict)
 
     async def open(self) -> str:
         """Its URL, once it listens."""
         app = web.Application()
+        for path, serve in self.sockets.items():
+            app.router.add_get(path, serve)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
@@ -75,7 +80,7 @@ class MiniRedfish:
         found: dict[str, Any] = {
             ROOT: {"Id": "Root", "Name": "Root", "RedfishVersion": "1.6.0", "Systems": {"@odata.id": f"{ROOT}/Systems"},
                    "Managers": {"@odata.id": f"{ROOT}/Managers"}},
-            SYSTEM: {"Id": "1", "Name": "1", "PowerState": "Off", "Boot": boot | self.boot,
+            SYSTEM: {"Id": "1", "Name": "1", "PowerState": "Off", "Boot": boot | self.boot, **self.facts,
                      "Links": {"ManagedBy": [{"@odata.id": f"{ROOT}/Managers/1"}]},
                      "Actions": {"#ComputerSystem.Reset": {"target": f"{SYSTEM}/Actions/ComputerSystem.Reset"}}},
             f"{ROOT}/Managers/1": {"Id": "1", "Name": "1"},

@@ -41,13 +41,13 @@ esac
 
 
 def write_config(directory: Path, name: str, address: str, port: int, password: str, chassis: Sequence[str], *,
-                 inband: int = 0, lan: Mapping[str, str] | None = None) -> list[str]:
+                 inband: int = 0, lan: Mapping[str, str] | None = None, sol: str = "") -> list[str]:
     """Writes the configuration into `directory` and returns the argv that runs the BMC.
 
-    `chassis` is the program that ipmi_sim calls to switch the machine. `inband` is the TCP port at which the machine itself finds
-    its BMC, 0 for none. It says `lan` of its LAN parameters, by ipmi_sim's names for them: its address if nothing is given. The
-    state directory is emptied: sensor records that an earlier run left there pile up. The configuration holds the password, so
-    only its owner may read it.
+    `chassis` is the program that ipmi_sim calls to switch the machine; without one it keeps a state in its head. `inband` is the
+    TCP port at which the machine itself finds its BMC, 0 for none. It says `lan` of its LAN parameters, by ipmi_sim's names for
+    them: its address if nothing is given. `sol` is the serial port that it has by LAN, "" for none. The state directory is emptied:
+    sensor records that an earlier run left there pile up. The configuration holds the password, so only its owner may read it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     state = directory / "state"
@@ -72,7 +72,8 @@ def write_config(directory: Path, name: str, address: str, port: int, password: 
         f"    guid {uuid.uuid5(uuid.NAMESPACE_OID, name + address).hex}",
         "  endlan",
         *([f"  serial 15 {address} {inband} codec VM"] if inband else []),
-        f'  chassis_control "{shlex.join(chassis)}"',
+        *([f'  sol "{sol}" 115200'] if sol else []),
+        *([f'  chassis_control "{shlex.join(chassis)}"'] if chassis else []),
         "  startnow false",
         f'  user 2 true "{USERNAME}" "{password}" admin 10 none md2 md5 straight',
         "",

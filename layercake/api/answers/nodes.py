@@ -256,6 +256,7 @@ class ExplanationShown(msgspec.Struct):
     files: list[str]
     disks: list[str]
     tpm: list[str]
+    console: list[str]
     hardware: list[str]
     trouble: list[EventShown]
     boot: list[EventShown]

@@ -1,21 +1,17 @@
-"""Following the head's events. The one place of the client that needs aiohttp, whose import takes longer than most commands."""
+"""Following the head's events."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
 
-import aiohttp
-
-from layercake.cli.common.client import Query, encoded, unreachable
 from layercake.cli.common.command import App
 from layercake.cli.common.target import Target
-from layercake.kraken.errors import OperationFailed, Unreachable
+from layercake.cli.common.websocket import connected
+from layercake.kraken.errors import Unreachable
 
 RETRY_S = 2.0
-_HEARTBEAT_S = 20.0
 Event = Mapping[str, Any]
 
 
@@ -55,24 +51,10 @@ class Follower:
         return found
 
 
-async def _events(target: Target, **query: Query) -> AsyncIterator[list[Event]]:
+async def _events(target: Target, **query: str) -> AsyncIterator[list[Event]]:
     """Batches of events as they happen. First an empty one: what happens from then on is not missed. Ends when the head
     closes the stream. Raises Unreachable when it cannot be opened, and OperationFailed when the head refuses it."""
-    base = target.url.rstrip("/") if target.url and target.parts() else "http://head"
-    headers = target.headers()
-    connector = aiohttp.TCPConnector(ssl=target.tls()) if target.url else aiohttp.UnixConnector(target.socket)
-    address = f"{base}/v1/events/ws{encoded(query)}"
-    try:
-        async with (aiohttp.ClientSession(connector=connector, headers=headers) as session,
-                    session.ws_connect(address, heartbeat=_HEARTBEAT_S) as socket):
-            yield []
-            async for message in socket:
-                if message.type is not aiohttp.WSMsgType.TEXT:
-                    return
-                yield json.loads(message.data)["events"]
-    except aiohttp.WSServerHandshakeError as error:
-        raise OperationFailed(f"cannot follow events: the head answered {error.status}") from error
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        # aiohttp wraps what the system or TLS said.
-        inner: Any = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
-        raise unreachable(target, inner) from error
+    async with connected(target, "/v1/events/ws", **query) as socket:
+        yield []
+        async for told in socket.messages():
+            yield told["events"]

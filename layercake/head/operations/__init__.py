@@ -8,6 +8,7 @@ from __future__ import annotations
 from layercake.head.head import Head
 from layercake.head.operations.boots import BootSets
 from layercake.head.operations.calls import Calls
+from layercake.head.operations.consoles import Consoles
 from layercake.head.operations.files import NodeFiles
 from layercake.head.operations.guard import Care
 from layercake.head.operations.head import AuthorityChanges
@@ -32,6 +33,7 @@ class Operations:
         self.inventory = InventoryChanges(head, self.files)
         self.calls = Calls(head, self.nodes)
         self.power = Power(head, self.nodes, self.calls)
+        self.consoles = Consoles(head, self.nodes, self.calls)
         self.images = Images(head, self.nodes)
         self.care = Care(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)

@@ -25,9 +25,10 @@ _BOOT = "boot."
 def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Event] = (), brief: View | None = None,
                  patience: Patience | None = None, machines: Machines | None = None,
                  files: Iterable[str] = (), disks: Iterable[str] = (),
-                 tpm: Iterable[str] = ()) -> dict[str, Any]:
+                 tpm: Iterable[str] = (), console: Iterable[str] = ()) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the last trouble that its history
-    tells of. `files`, `disks` and `tpm` are what is wrong with these. `brief` is how a viewer is shown events: errors
+    tells of. `files`, `disks` and `tpm` are what is wrong with these; `console` is what it said last. `brief`
+    is how a viewer is shown events: errors
     and their reasons are left out for one."""
     explanation = explain(record.planner, record.machine, now)
     view, show = explanation.to_dict(), brief or event_view
@@ -47,7 +48,7 @@ def explain_view(record: Record, now: float, guard: Guard, history: Iterable[Eve
     return {"node": record.name, "status": status.value, "status_text": status_text, **view, "unhealthy": unhealthy,
             "network": network, "files": [] if brief is not None else list(files),
             "disks": [] if brief is not None else list(disks), "tpm": [] if brief is not None else list(tpm),
-            "hardware": hardware_of(record, machines) if brief is None else [], "trouble": trouble,
+            "console": list(console), "hardware": hardware_of(record, machines) if brief is None else [], "trouble": trouble,
             "boot": steps, "boot_time": patience.view(record) if patience is not None else None}
 
 
@@ -143,6 +144,9 @@ def explain_text(view: dict[str, Any]) -> str:
             lines.append(f"  failed:  {view['last_error']}")
     if time_text := boot_time_text(view.get("boot_time")):
         lines.append(f"  boots:   {time_text}")
+    if view.get("console"):
+        lines.append("  the console said last:")
+        lines += [f"    {text}" for text in view["console"]]
     if view["boot"]:
         lines.append("  the last boot:")
         lines += [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in view["boot"]]

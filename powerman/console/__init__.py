@@ -1,0 +1,1 @@
+"""Consoles of machines: how they are read, kept and shared."""

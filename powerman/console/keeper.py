@@ -1,0 +1,222 @@
+"""All consoles: each is opened when its BMC answers, kept, and tried again; and their logs are written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layercake.kraken.errors import InputError, LayercakeError
+from layercake.kraken.events import EventKind
+from layercake.moduleapi.service import Link
+from powerman import events
+from powerman.bmc import ManagedBmc
+from powerman.console.console import Console, State, again_s, no_console
+from powerman.console.files import DIRECTORY, Logs, Room
+from powerman.console.lines import NOTE, STAMP, parse_stamp, stamp
+from powerman.console.search import Match, search
+from powerman.driver import ConsoleSource, Taken, Unsupported
+from powerman.settings import ConsoleSettings
+
+OPENING = 16
+"""Consoles that are opened at the same time."""
+FLUSH_S = 0.5
+_TROUBLE_S, _SWEEP_S = 5.0, 600.0
+_TELL_AFTER = 3
+_LINE = 256         # bytes of a line of a log, on average and generously
+_CLOSE_S = 3.0
+_ALL = "log", "attach"
+_SHORT_S = 60.0     # a console that stays open for so long begins with the shortest wait again
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A console of a node, and the task that keeps it, None for one that is never opened."""
+
+    console: Console
+    task: asyncio.Task[None] | None
+    told: EventKind | None = None
+    failures: int = 0       # in a row
+
+
+class Consoles:
+    """The consoles of all nodes, by the head's id of the node. `spawn` starts what goes on by itself."""
+
+    def __init__(self, data_dir: Path, settings: ConsoleSettings, link: Link, spawn: Spawn) -> None:
+        self._settings, self._link, self._spawn = settings, link, spawn
+        self._logs = Logs(data_dir / DIRECTORY, Room(settings.file_mib << 20, settings.total_mib << 20))
+        self._kept: dict[str, _Kept] = {}
+        self._opening = asyncio.Semaphore(OPENING)
+        self._disk = asyncio.Lock()
+        self._trouble = ""
+        self._spawn(self._write_for_ever(), "writing the logs of consoles")
+
+    def set(self, node: str, name: str, bmc: ManagedBmc | None) -> None:
+        """A node's BMC is new, another, or gone (None)."""
+        source = bmc.driver.console if bmc is not None else None
+        mode = (bmc.spec.console or self._settings.keep) if bmc is not None else "off"
+        console = Console(name, self._logs, time.monotonic, time.time, functools.partial(self._changed, node))
+        if bmc is None or source is None or mode not in _ALL:
+            console.state = State.OFF if bmc is not None and source is not None else State.NONE
+            self._kept[node] = _Kept(console, None)
+            return
+        self._kept[node] = _Kept(console, None)
+        self._kept[node].task = self._spawn(self._keep(console, source, bmc, mode), f"the console of {name}")
+
+    async def remove(self, node: str) -> None:
+        """A node is gone, or gets another BMC."""
+        kept = self._kept.pop(node, None)
+        if kept is not None and kept.task is not None:
+            kept.task.cancel()
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await asyncio.wait([kept.task])
+
+    async def stop(self) -> None:
+        """Gives all consoles back, and writes what there is."""
+        await asyncio.gather(*(self.remove(node) for node in list(self._kept)))
+        await self.flush()
+
+    def of(self, node: str) -> Console:
+        """A node's console. Raises InputError for a node that is not known."""
+        kept = self._kept.get(node)
+        if kept is None:
+            raise InputError(f"cannot find the console of {node!r}: no such node")
+        return kept.console
+
+    def open_to(self, node: str) -> Console:
+        """A node's console that can be attached to. Raises InputError, Unsupported."""
+        console = self.of(node)
+        if self._kept[node].task is None:
+            raise no_console(console.name, console.state)
+        return console
+
+    # -- what is kept
+
+    async def tail(self, node: str, lines: int) -> list[tuple[float, str]]:
+        """The last lines of a node's log, with their times. Raises InputError, OperationFailed."""
+        name = self.of(node).name
+        await self.flush()
+        async with self._disk:
+            text = await asyncio.to_thread(self._logs.tail, name, lines * _LINE)
+        found = ((parse_stamp(line[:STAMP]), line[STAMP + 1:]) for line in text.splitlines()[-lines:])
+        return [(at, said) for at, said in found if at is not None]
+
+    def size(self, node: str) -> int:
+        """Bytes of a node's newest file, as far as this process has written to it."""
+        return self._logs.sizes.get(self.of(node).name, 0)
+
+    async def search(self, names: Sequence[str], pattern: str, *, regex: bool, ignore_case: bool,
+                     limit: int) -> tuple[list[Match], bool]:
+        """Lines that hold a pattern in the logs of these nodes, and whether there are more. Raises InputError for a pattern that is
+        none, Refused while others search, OperationFailed if it takes too long."""
+        await self.flush()
+        return await search(self._logs.directory, names, pattern, regex=regex, ignore_case=ignore_case, limit=limit)
+
+    async def flush(self) -> None:
+        """Writes what waits. What cannot be written waits on; that is told once."""
+        async with self._disk:
+            texts = self._logs.take()
+            if not texts:
+                return
+            left, trouble = await asyncio.to_thread(self._logs.write, texts, len(self._kept))
+            self._logs.back(left)
+        if trouble and not self._trouble:
+            self._link.event("", events.CONSOLE_LOG, f"the consoles' logs are not written: {trouble}; what consoles say is lost")
+        elif self._trouble and not trouble:
+            self._link.event("", events.CONSOLE_LOG_BACK, "the consoles' logs are written again")
+            now, dropped, self._logs.dropped = time.time(), self._logs.dropped, {}
+            for name, size in dropped.items():
+                self._logs.add(name, f"{stamp(now)} {NOTE}about {size:,} bytes were not kept here: {self._trouble}\n")
+        self._trouble = trouble
+
+    async def _write_for_ever(self) -> None:
+        swept = time.monotonic()
+        while True:
+            await asyncio.sleep(_TROUBLE_S if self._trouble else FLUSH_S)
+            for kept in self._kept.values():
+                kept.console.look()
+            await self.flush()
+            if time.monotonic() - swept >= _SWEEP_S:
+                swept = time.monotonic()
+                names = [kept.console.name for kept in self._kept.values()]
+                with contextlib.suppress(OSError):     # the next writing tells of it
+                    async with self._disk:
+                        await asyncio.to_thread(self._logs.sweep, names)
+
+    # -- each
+
+    async def _keep(self, console: Console, source: ConsoleSource, bmc: ManagedBmc, mode: str) -> None:
+        """Keeps a console open, for ever."""
+        failures = 0
+        while True:
+            if mode == "attach" and not console.readers.any:
+                console.be(State.IDLE)
+                await console.poked.wait()
+            console.poked.clear()
+            if not bmc.reached.is_set():
+                console.be(State.WAITING)
+                await bmc.reached.wait()
+            began, error = time.monotonic(), None
+            try:
+                await self._once(console, source, mode)
+            except LayercakeError as failure:
+                failures = 1 if time.monotonic() - began >= _SHORT_S else failures + 1
+                console.failed(error := failure)
+            if error is None:
+                continue        # nobody reads it any more
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(again_s(error, failures)):
+                    await console.poked.wait()
+
+    async def _once(self, console: Console, source: ConsoleSource, mode: str) -> None:
+        """Until it ends, or nobody wants it. Raises LayercakeError."""
+        work = asyncio.ensure_future(console.once(_Narrow(source, self._opening)))
+        try:
+            while not work.done():
+                await asyncio.wait([work], timeout=None if mode == "log" else _TROUBLE_S)
+                if mode == "attach" and not console.readers.any:
+                    return
+            work.result()
+        finally:
+            work.cancel()
+            await asyncio.wait([work])
+
+    def _changed(self, node: str, console: Console, error: LayercakeError | None) -> None:
+        """Tells of a console that cannot be had, once, and when it is there again."""
+        kept = self._kept.get(node)
+        if kept is None or kept.console is not console:
+            return
+        if isinstance(error, Unsupported):
+            return      # `layercake console` says so; many have none
+        if error is not None:
+            kept.failures += 1
+            kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
+            # Not at once: it may be the BMC that is away, of which others tell.
+            if kept.told is not kind and (kind is events.CONSOLE_TAKEN or kept.failures >= _TELL_AFTER):
+                kept.told = kind
+                self._link.event(node, kind, str(error))
+        elif console.state is State.OPEN:
+            kept.failures = 0
+            if kept.told is not None:
+                kept.told = None
+                self._link.event(node, events.CONSOLE_BACK, "the console is open again")
+
+
+class _Narrow:
+    """A source of which only so many are opened at the same time."""
+
+    def __init__(self, source: ConsoleSource, places: asyncio.Semaphore) -> None:
+        self._source, self._places = source, places
+
+    async def open(self, listener: Any, *, take: bool = False) -> Any:
+        """See ConsoleSource."""
+        async with self._places:
+            return await self._source.open(listener, take=take)
