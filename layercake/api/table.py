@@ -6,6 +6,7 @@ from layercake.api import (
     audit,
     boots,
     calls,
+    dashboard,
     events,
     files,
     graph,
@@ -34,5 +35,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         *head.routes(ops, census), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
         *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
         *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
-        *tpm.routes(ops), *releases.routes(ops), *metrics.routes(ops, census),
+        *tpm.routes(ops), *releases.routes(ops), *metrics.routes(ops, census), *dashboard.routes(ops),
     )
