@@ -30,8 +30,8 @@ export function node(app, place, name) {
   const whole = h("details", { class: "panel graph" }, h("summary", {}, "The state graph"), drawn);
   put(place, h("h1", {}, name), lead,
     app.operates ? h("p", { class: "acts" }, ...buttons(() => name, ["on", "off", "cycle", "clear", "freeze", "thaw", "maintain", "maintained", "remedy", "take"], app.failed)) : null,
-    h("div", { class: "panels" }, section("way", "Its way"), section("variables", "Variables"), section("boot", "Last boot"),
-      section("containers", "Containers"), section("facts", "Facts"), section("history", "History")),
+    h("div", { class: "panels" }, section("way", "Its way"), h("div", {}, section("variables", "Variables"), section("facts", "Facts")),
+      section("boot", "Last boot"), section("containers", "Containers"), section("history", "History")),
     whole,
     // A console comes here: a section of its own, made when it is opened.
     onRequest("Sensors", "Read the sensors", () => sensors(name)),

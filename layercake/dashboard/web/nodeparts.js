@@ -57,7 +57,7 @@ export function facts(view, told) {
 /** What happened to it, the newest first. @param {import("./live.js").Event[]} events */
 export function history(events) {
   if (!events.length) return h("p", { class: "note" }, "Nothing is told of it.");
-  return h("ol", { class: "events" }, ...[...events].reverse().map(eventLine));
+  return h("ol", { class: "events" }, ...[...events].reverse().map((event) => eventLine({ ...event, node: "" })));
 }
 
 /** An event as a line. @param {import("./live.js").Event} event */

@@ -18,8 +18,10 @@ export function rack(app, place, options) {
   let meant = null;
   let by = options.get("by") ?? "";
   let colour = options.get("colour") ?? "status";
-  const range = field("range", "Nodes", "n[0-31] or @group", options.get("range") ?? "");
-  const where = field("where", "Query", "image=ERROR and unchanged>5m", options.get("where") ?? "");
+  /** What is shown; what somebody types counts when it is sent. */
+  const asked = { range: options.get("range") ?? "", where: options.get("where") ?? "" };
+  const range = field("range", "Nodes", "n[0-31] or @group", asked.range);
+  const where = field("where", "Query", "image=ERROR and unchanged>5m", asked.where);
   const grouping = h("select", { id: "by" });
   const colouring = h("select", { id: "colour" });
   const trouble = h("p", { class: "why", role: "alert" });
@@ -45,16 +47,14 @@ export function rack(app, place, options) {
     acting();
   };
   const acting = () => {
-    const chosen = Boolean(range.input.value.trim() || where.input.value.trim());
-    const count = chosen && meant ? meant.size : 0;
+    const count = meant ? meant.size : 0;
     showActs([count, app.operates], () => (!app.operates ? [] : count ? [h("span", {}, `With the ${counted(count, "node")} shown:`),
       ...buttons(() => [...(meant ?? [])].join(","), ["on", "off", "cycle", "clear", "freeze", "thaw", "maintain", "maintained"], app.failed)]
       : [h("span", { class: "note" }, "Choose nodes by name or by query to do something with them.")]));
   };
   const filter = async () => {
-    const [names, query] = [range.input.value.trim(), where.input.value.trim()];
     try {
-      meant = names || query ? new Set((await api.get("/v1/nodes", { range: names, where: query, fields: "name" })).nodes.map((/** @type {any} */ n) => n.name)) : null;
+      meant = asked.range || asked.where ? new Set((await api.get("/v1/nodes", { ...asked, fields: "name" })).nodes.map((/** @type {any} */ n) => n.name)) : null;
       put(trouble);
     } catch (error) {
       if (error instanceof api.Failed && error.status === 0) app.failed(error);
@@ -66,13 +66,13 @@ export function rack(app, place, options) {
   const again = paced(filter, () => PAUSE_MS);
   const remember = () => {
     const words = new URLSearchParams();
-    for (const [name, value] of [["range", range.input.value.trim()], ["where", where.input.value.trim()], ["by", by], ["colour", colour === "status" ? "" : colour]]) if (value) words.set(name, value);
+    for (const [name, value] of [["range", asked.range], ["where", asked.where], ["by", by], ["colour", colour === "status" ? "" : colour]]) if (value) words.set(name, value);
     history.replaceState(null, "", `#/rack${words.size ? `?${words}` : ""}`);
   };
 
   grouping.addEventListener("change", () => { by = grouping.value; remember(); all(); });
   colouring.addEventListener("change", () => { colour = colouring.value; remember(); app.fleet.withState(colour !== "status"); grid.forget(); counts(); });
-  const form = h("form", { class: "filter", role: "search", onsubmit: (/** @type {globalThis.Event} */ event) => { event.preventDefault(); remember(); filter(); } },
+  const form = h("form", { class: "filter", role: "search", onsubmit: (/** @type {globalThis.Event} */ event) => { event.preventDefault(); asked.range = range.input.value.trim(); asked.where = where.input.value.trim(); remember(); filter(); } },
     range.label, where.label, h("button", { type: "submit", class: "main" }, "Show"),
     h("label", { for: "by" }, "By", grouping), h("label", { for: "colour" }, "Colour", colouring));
   put(place, h("h1", {}, "Rack"), form, trouble, acts, legend, told,
@@ -84,7 +84,7 @@ export function rack(app, place, options) {
     else counts();
   });
   filter();
-  const unheard = app.live.listen({ events: () => meant && where.input.value.trim() && again(), look: () => meant && again(), anew: again });
+  const unheard = app.live.listen({ events: () => asked.where && again(), look: () => meant && again(), anew: () => meant && again() });
   return () => {
     stop();
     unheard();

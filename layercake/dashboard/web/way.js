@@ -18,7 +18,7 @@ export function way(explanation) {
   });
   const first = active && !steps.some((/** @type {Element} */ one) => one.classList.contains("now"))
     ? h("li", { class: "step now", "aria-current": "step" }, h("b", {}, active.mutation), h("span", {}, active.doc), h("small", {}, `attempt ${active.attempt}, for ${seconds(active.seconds)}`)) : null;
-  return h("ol", { class: "way" },
+  return h("ol", { class: "steps" },
     h("li", { class: "state here" }, h("b", {}, "is"), values(known).length ? values(known) : "nothing known"),
     first, ...steps,
     chain === null ? h("li", { class: "step none" }, h("b", {}, "no way"), h("span", {}, "Nothing leads from here to what is wanted.")) : null,
