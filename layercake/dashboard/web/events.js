@@ -37,7 +37,7 @@ export function events(app, place, options) {
   };
   const load = async () => {
     try {
-      const found = (await api.get("/v1/events", { limit: KEPT, node: node.value.trim(), kind: kind.value.trim(), security: alarms.checked ? "1" : "" })).events;
+      const found = (await api.get("/v1/events", { limit: KEPT, node: node.value.trim(), kind: kind.value.trim(), severity: grave.checked ? "warning" : "", security: alarms.checked ? "1" : "" })).events;
       put(list);
       [last, coming] = [0, found];
       flush();
