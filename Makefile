@@ -47,9 +47,9 @@ $(VENV)/.python: pyproject.toml requirements-dev.lock $(VENV)/.apt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The libraries of the example module in Node.js, and the OpenID provider of the tests. Debian's npm is not wanted beside another that is
-# there already.
-NPM := examples/modules/thermal-node tests/access/provider
+# The libraries of the example module in Node.js, the OpenID provider of the tests, and what looks at the dashboard. Debian's npm is not
+# wanted beside another that is there already.
+NPM := examples/modules/thermal-node tests/access/provider tests/dashboard
 $(VENV)/.npm: $(NPM:%=%/package-lock.json) $(VENV)/.python
 	@command -v npm >/dev/null || { $(APT) update && $(APT) install -y --no-install-recommends nodejs npm >/dev/null; }
 	@for place in $(NPM); do for wait in 5 20 0; do npm ci --prefix $$place --no-audit --no-fund --ignore-scripts --silent && break; \

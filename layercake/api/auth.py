@@ -1,4 +1,5 @@
-"""Who is at the door: on the Unix socket, what the kernel says of the other side; on the network, a bearer token."""
+"""Who is at the door: on the Unix socket, what the kernel says of the other side; on the network, a bearer token, or the session of
+a browser."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import secrets
 import socket
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
@@ -17,7 +19,8 @@ from aiohttp import web
 from layercake.base.files import write_atomic
 from layercake.head.access.caller import Caller, printable
 from layercake.head.access.people import People
-from layercake.head.access.tokens import FILE_NAME, Tokens, blake2b
+from layercake.head.access.sessions import Sessions
+from layercake.head.access.tokens import FILE_NAME, Token, Tokens, blake2b
 from layercake.head.pki import client_name
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError, Refused
@@ -28,6 +31,10 @@ SO_PEERGROUPS = 59
 """Linux 4.13: the supplementary groups of the process at the other end."""
 _MOST_GROUPS = 256
 _PROGRAM, _TOKEN = 120, 512
+COOKIE = "__Host-layercake"
+"""The session of a browser. By its prefix a browser takes it over TLS only, for this host and all of it (RFC 6265bis, 4.1.3)."""
+OWN = "X-Layercake"
+"""The header that our own page sends with each request."""
 
 
 class NotKnown(Refused):
@@ -37,6 +44,11 @@ class NotKnown(Refused):
 def name_of(header: str) -> str:
     """What a connection with this Authorization header is counted under: the token cannot be told from it."""
     return f"token {blake2b(header)[:16]}"
+
+
+def name_of_session(caller: Caller) -> str:
+    """The same for a session: each has its own connections."""
+    return f"session {caller.session}"
 
 
 def create(directory: Path) -> Path:
@@ -52,17 +64,54 @@ async def by_token(request: web.Request, tokens: Tokens, people: People) -> Call
     """Who a request comes from, by its Authorization header: a token of ours, or of the site's identity provider. Raises NotKnown,
     and what People.find raises."""
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    text = text.strip() if scheme.lower() == "bearer" else ""
+    return await of_token(request, text.strip() if scheme.lower() == "bearer" else "", tokens, people)
+
+
+async def of_token(request: web.Request, text: str, tokens: Tokens, people: People) -> Caller:
+    """Whose a token is. Raises as by_token."""
     if people.knows(text) and (person := await people.find(text, request.remote or "", _program(request))) is not None:
         return person
     found = tokens.find(text) if 0 < len(text) <= _TOKEN else None
     if found is None:
         raise NotKnown("cannot serve this: it needs a token that is valid", hint="Authorization: Bearer TOKEN")
-    if found.certificate and shown(request).get(client_name(found.id), 0.0) <= time.time():
-        raise NotKnown("cannot serve this: this token needs its certificate, and one that is not over",
-                       hint="`layercake --cert FILE`")
+    _certified(request, found)
     return Caller(found.name, "token", found.rank, found.groups, found.exec, request.remote or "", _program(request), found.id,
                   found.expires)
+
+
+def _certified(request: web.Request, token: Token) -> None:
+    if token.certificate and shown(request).get(client_name(token.id), 0.0) <= time.time():
+        raise NotKnown("cannot serve this: this token needs its certificate, and one that is not over",
+                       hint="`layercake --cert FILE`")
+
+
+def by_session(request: web.Request, sessions: Sessions, tokens: Tokens) -> Caller:
+    """Who a request comes from, by the cookie of its session. Raises NotKnown for one that is over, or whose token is, and Refused
+    for what another site's page has sent: a browser adds the cookie to that too."""
+    text = request.cookies[COOKIE]
+    found = sessions.find(text) if len(text) <= _TOKEN else None
+    if found is None:
+        raise NotKnown("cannot serve this: the session is over", hint="sign in again")
+    from_own_page(request)
+    if found.kind == "token":
+        token = tokens.known(found.token)
+        if token is None:
+            sessions.end(text)
+            raise NotKnown("cannot serve this: the session is over, and so is its token", hint="sign in with another token")
+        _certified(request, token)
+    return replace(found, address=request.remote or "", program=_program(request))
+
+
+def from_own_page(request: web.Request) -> None:
+    """Raises Refused unless a request was sent by a page of this head. Another site's page can set neither Origin nor, without
+    asking first, a header of its own; a WebSocket is opened without headers of the page."""
+    own = request.headers.get("Origin", "") == f"https://{request.host}"
+    if request.headers.get("Upgrade", "").lower() == "websocket":
+        fine = own
+    else:
+        fine = request.headers.get(OWN) == "1" and (own or request.method == "GET")
+    if not fine:
+        raise Refused("cannot serve this: it was not sent by a page of this head", hint="programs use a token")
 
 
 def _program(request: web.Request) -> str:

@@ -35,6 +35,7 @@ class Gate:
         self._head, self._store, self._status = head, head.store, status
         self._open: dict[str, set[asyncio.Task[Any]]] = {}
         head.tokens.revoked = self._revoked
+        head.sessions.ended = self._cut
 
     async def serve(self, route: Route, request: web.Request, caller: Caller, answer: Answered) -> web.StreamResponse:
         """Answers a request. Raises Refused for what the caller may not do, InputError, OperationFailed for a change that cannot be
@@ -99,29 +100,34 @@ class Gate:
         except NotFound:
             return [None]
 
-    # -- the life of a token
+    # -- the life of a token, and of a session
 
     @contextmanager
     def _while_valid(self, route: Route, caller: Caller) -> Iterator[None]:
-        """An answer that goes on is cut off when the token expires or is revoked."""
-        task = asyncio.current_task()
-        if not (route.stream and caller.token and task is not None):
+        """An answer that goes on is cut off when the token or the session expires or ends."""
+        task, holds = asyncio.current_task(), [held for held in (caller.token, caller.session) if held]
+        if not (route.stream and holds and task is not None):
             yield
             return
         left = None if caller.expires is None else max(0.0, caller.expires - self._store.wall())
         timer = None if left is None else asyncio.get_running_loop().call_later(left, task.cancel)
-        self._open.setdefault(caller.token, set()).add(task)
+        for held in holds:
+            self._open.setdefault(held, set()).add(task)
         try:
             yield
         finally:
             if timer is not None:
                 timer.cancel()
-            self._open[caller.token].discard(task)
-            if not self._open[caller.token]:
-                del self._open[caller.token]
+            for held in holds:
+                self._open[held].discard(task)
+                if not self._open[held]:
+                    del self._open[held]
 
     def _revoked(self, token: Token) -> None:
-        for task in self._open.get(token.id, ()):
+        self._cut(token.id)
+
+    def _cut(self, held: str) -> None:
+        for task in self._open.get(held, ()):
             task.cancel()
 
 

@@ -10,15 +10,18 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from layercake.api import auth
+from layercake.api import auth, dashboard
 from layercake.api.gate import MAX_BODY, Gate
 from layercake.api.openapi import document
 from layercake.api.route import Route
 from layercake.api.table import routes
 from layercake.base import door
 from layercake.base.door import Limits
+from layercake.dashboard.pages import Pages
 from layercake.head import pki
+from layercake.head.access.caller import Caller
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.inventory.problems import InventoryErrors
@@ -57,6 +60,7 @@ class Api:
         self._routes = routes(self._operations)
         self._gate = Gate(head, _status)
         self._document = json.dumps(document(self._routes))
+        self._pages = Pages()
         self._servers: list[WebServer] = []
 
     async def start(self) -> None:
@@ -95,6 +99,8 @@ class Api:
             app.router.add_route(route.method, route.path, self._guard(local, route))
         if not local:
             app.add_routes(self._head.nodes.routes())
+            app.add_routes(self._pages.routes())
+            app.router.add_post(dashboard.SIGN_IN, _answering(lambda request: dashboard.sign_in(self._head, request)))
         return app
 
     async def _openapi(self, request: web.Request) -> web.Response:
@@ -102,22 +108,37 @@ class Api:
 
     def _guard(self, local: bool, route: Route) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            try:
-                caller = (auth.by_peer(request, self._head.settings) if local else
-                          await auth.by_token(request, self._head.tokens, self._head.people))
-                if not local:
-                    known(request, auth.name_of(request.headers["Authorization"]))
-                return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
-            except LayercakeError as error:
-                return _error(request, error)
-            except (web.HTTPException, asyncio.CancelledError, ConnectionError):
-                raise
-            except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on
-                log.exception("%s %s failed unexpectedly", request.method, request.path)
-                return web.json_response({"error": "cannot do this: internal error", "hint": "see the head's log"}, status=500)
+            caller = auth.by_peer(request, self._head.settings) if local else await self._caller(request)
+            return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
 
-        return guarded
+        return _answering(guarded)
 
+    async def _caller(self, request: web.Request) -> Caller:
+        """Who asks over the network; its connection is known from now on."""
+        if "Authorization" not in request.headers and auth.COOKIE in request.cookies:
+            caller = auth.by_session(request, self._head.sessions, self._head.tokens)
+            known(request, auth.name_of_session(caller))
+        else:
+            caller = await auth.by_token(request, self._head.tokens, self._head.people)
+            known(request, auth.name_of(request.headers["Authorization"]))
+        return caller
+
+
+def _answering(handler: Handler) -> Handler:
+    """The handler, whose errors are answers."""
+
+    async def answering(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except LayercakeError as error:
+            return _error(request, error)
+        except (web.HTTPException, asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on
+            log.exception("%s %s failed unexpectedly", request.method, request.path)
+            return web.json_response({"error": "cannot do this: internal error", "hint": "see the head's log"}, status=500)
+
+    return answering
 
 
 async def _answer(route: Route, request: web.Request, body: Any) -> web.StreamResponse:

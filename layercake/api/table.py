@@ -7,6 +7,7 @@ from layercake.api import (
     boots,
     calls,
     consoles,
+    dashboard,
     events,
     files,
     graph,
@@ -35,5 +36,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         *head.routes(ops, census), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
         *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
         *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
-        *tpm.routes(ops), *consoles.routes(ops), *releases.routes(ops), *metrics.routes(ops, census),
+        *tpm.routes(ops), *consoles.routes(ops), *releases.routes(ops), *metrics.routes(ops, census), *dashboard.routes(ops),
     )

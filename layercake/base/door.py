@@ -24,6 +24,7 @@ _AT_ONCE = 32  # connections that are accepted at a stretch; then others have th
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # without file descriptors, until the next look
 _HANDSHAKE = 4.0  # requests that a connection with TLS counts as: many are answered in less of the processor than that takes
+_VISIT = 0.25  # requests that one for a small file in memory counts as
 _ONE_ASK = 65536  # bytes of a request, or an answer, that count as one request
 _GOODBYE_S = 2.0
 _BACKLOG = 1024
@@ -118,6 +119,12 @@ class Guest(Between):
         """Waits if the request that has told who it is came too soon after others: a new connection for each saves nothing."""
         if owes := self.owed():
             await asyncio.sleep(owes)
+
+    async def visit(self) -> None:
+        """A stranger asks for what is open to all: it waits while its address asks too often."""
+        wait = self._door.asks(f"visitor {self.address}", _VISIT)
+        if wait:
+            await asyncio.sleep(wait)
 
     def owed(self) -> float:
         """Seconds that `pay` would wait; who asks for them waits otherwise."""

@@ -24,6 +24,7 @@ from layercake.head import events
 from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
 from layercake.head.access.people import People
+from layercake.head.access.sessions import Sessions
 from layercake.head.agents.client import NodeLink
 from layercake.head.agents.document import addresses
 from layercake.head.agents.joining import Joining
@@ -128,6 +129,7 @@ class Head:
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)
+        self.sessions = Sessions(self.store.wall)
         self.audit = Audit(self.database, self.store, self.clock, settings.audit.days)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {

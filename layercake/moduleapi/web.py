@@ -21,6 +21,7 @@ from layercake.moduleapi.quick import FirstRequest, Quick
 
 BODY_S = 30.0
 """Seconds that a request's body may take."""
+_GOES_ON = web.RequestKey("goes_on", bool)
 
 
 def known(request: web.Request, who: str, weight: float = 1.0) -> None:
@@ -38,6 +39,15 @@ def shown(request: web.Request) -> dict[str, float]:
         return {}
     until = float(ssl.cert_time_to_seconds(found["notAfter"]))
     return {name: until for kind, name in found.get("subjectAltName", ()) if kind == "DNS"}
+
+
+async def open_to_all(request: web.Request) -> None:
+    """The request may be a stranger's, and guesses at no credential: its connection may go on to the next one, at the pace of its
+    address."""
+    guest = guest_of(request.transport)
+    if guest is not None and not guest.who:
+        request[_GOES_ON] = True
+        await guest.visit()
 
 
 async def body_of(request: web.Request, most: int) -> bytes:
@@ -70,7 +80,7 @@ async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
             if not guest.who:
                 answer.force_close()
             raise
-        if not guest.who and not response.prepared:
+        if not guest.who and not response.prepared and _GOES_ON not in request:
             response.force_close()
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
             guest.took(len(response.body))

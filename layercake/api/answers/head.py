@@ -102,6 +102,23 @@ class HeadStatus(msgspec.Struct):
     warnings: list[str]
 
 
+class SessionShown(msgspec.Struct):
+    """Who asks. `groups` null is the whole site, `expires` (seconds since the epoch) null is never."""
+
+    name: str
+    role: str
+    groups: list[str] | None
+    expires: float | None
+    version: str
+
+
+class TicketShown(msgspec.Struct):
+    """A link, and for how many seconds it is good."""
+
+    url: str
+    seconds: float
+
+
 class AuthorityShown(msgspec.Struct):
     """The head's certificates; while the authority is being replaced, the nodes and boot sets that do not know the next one."""
 

@@ -142,6 +142,8 @@ class NodeShown(msgspec.Struct):
     clock: ClockShown | None
     interfaces: list[InterfaceShown]
     groups: list[str]
+    labels: dict[str, str]
+    domains: list[str]
     boot_id: str | None
     boots: NodeBoots
     boot_time: BootTime | None
@@ -175,6 +177,8 @@ class NodeListed(msgspec.Struct):
     clock: ClockShown | UnsetType | None = UNSET
     interfaces: list[InterfaceShown] | UnsetType = UNSET
     groups: list[str] | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
+    domains: list[str] | UnsetType = UNSET
     boot_id: str | UnsetType | None = UNSET
     boots: NodeBoots | UnsetType = UNSET
     boot_time: BootTime | UnsetType | None = UNSET

@@ -30,7 +30,8 @@ def said_by(name: str) -> str:
 class Caller:
     """Who asks. `kind` is how it is known: by its token, as a user of this machine by the socket, or by the site's provider.
     `groups` are those of the inventory that it is bound to, None for the whole site. `exec`: the right to run commands on nodes,
-    which no role has. `address` and `program` are where it asks from and with what, as far as it says so. `token` is its id."""
+    which no role has. `address` and `program` are where it asks from and with what, as far as it says so. `token` is its id, and
+    `session` that of the browser's session that it asks in, "" without one."""
 
     name: str
     kind: Literal["token", "local", "oidc"]
@@ -41,6 +42,7 @@ class Caller:
     program: str = ""
     token: str = ""
     expires: float | None = None
+    session: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} at {self.address}" if self.address else self.name

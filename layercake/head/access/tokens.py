@@ -117,6 +117,11 @@ class Tokens:
         found = self._by_digest.get(sha256(text)) or self._by_digest.get(f"blake2b:{blake2b(text)}")
         return found if found is not None and (found.expires is None or self._wall() < found.expires) else None
 
+    def known(self, identity: str) -> Token | None:
+        """The token of an id (Token.id), None if there is none any more or it has expired."""
+        found = next((t for t in self._kept.tokens if t.id == identity), None)
+        return found if found is not None and (found.expires is None or self._wall() < found.expires) else None
+
     def make(self, draft: Draft, name: str, role: Role, groups: tuple[str, ...] | None, *, may_exec: bool, by: str,
              expires: float | None, certificate: bool = False) -> tuple[Token, str]:
         """A new token, from when the draft is on disk: what is kept of it, and its text, which nobody can learn again. Raises

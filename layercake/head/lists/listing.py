@@ -208,5 +208,6 @@ def _key(record: Record, status: Status) -> tuple[Any, ...]:
 
 
 STEADY = ("name", "id", "status", "state", "goal", "wanted", "in_use", "stopped", "ours", "images", "containers", "ip", "macs",
-          "firmware", "groups", "profile", "network", "cards", "clock", "interfaces", "boot_id", "boots", "revision")
+          "firmware", "groups", "labels", "domains", "profile", "network", "cards", "clock", "interfaces", "boot_id", "boots",
+          "revision")
 """The fields that nodes.steady_view has of every node, and its status."""

@@ -11,6 +11,7 @@ from imageapi.spec.state import given_up
 from layercake.head.guard.facts import Verdict
 from layercake.head.hosting.patience import Patience
 from layercake.head.hosting.table import Table
+from layercake.head.inventory import wishes
 from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
 
@@ -117,6 +118,7 @@ def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[st
         "images": {"wanted": _images(record.wanted), "running": _images(record.running) if record.value("run") == "SYNC" else []},
         "containers": containers if record.value("run") == "SYNC" else [],
         "ip": record.node.ip, "macs": list(record.node.macs), "firmware": record.node.firmware, "groups": list(record.node.groups),
+        "labels": wishes(record.node).labels, "domains": list(record.node.domains),
         "profile": record.node.profile or None, "network": record.node.network or None,
         "cards": [msgspec.to_builtins(card) for card in record.cards],
         "clock": msgspec.to_builtins(record.clock) if record.clock is not None and record.value("run") == "SYNC" else None,

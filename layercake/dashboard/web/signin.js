@@ -1,0 +1,93 @@
+// Signing in: by the ticket of a link, or a token that is typed in. It is put over the page, which stays as it is.
+
+import * as api from "./api.js";
+import { h, put } from "./dom.js";
+
+const PATH = "/dashboard/session";
+
+/** @typedef {{name: string, role: string, groups: string[] | null, expires: number | null, version: string}} Who */
+
+/** @type {Promise<void> | null} */
+let asking = null;
+
+/** The ticket of the address, which is out of it from now on. */
+function ticket() {
+  const found = /^#ticket=([\w-]+)$/.exec(location.hash);
+  if (found === null) return "";
+  history.replaceState(null, "", `${location.pathname}#/`);
+  return found[1];
+}
+
+/** Trades a ticket or a token for a session. @param {Record<string, string>} what @returns {Promise<Who>} */
+async function trade(what) {
+  const answer = await api.sent("POST", PATH, {}, what);
+  if (!answer.ok) throw await api.failure(answer);
+  return answer.json();
+}
+
+/** Signs in: by the address, by the session that there is, or by asking. @param {(who: Who) => void} known */
+export async function begin(known) {
+  api.signsIn(() => (asking ??= ask(known, asking === null && started ? "The session is over. Nothing on the page is lost." : "")
+    .finally(() => { asking = null; })));
+  let why = "";
+  const text = ticket();
+  if (text) {
+    try {
+      known(await trade({ ticket: text }));
+      started = true;
+      return;
+    } catch (error) {
+      why = said(error);
+    }
+  }
+  const answer = await api.sent("GET", "/v1/session", {}, undefined);
+  if (answer.ok) known(await answer.json());
+  else if (answer.status === 401) await ask(known, why);
+  else throw await api.failure(answer);
+  started = true;
+}
+
+let started = false;
+
+/** @param {unknown} error */
+function said(error) {
+  return error instanceof api.Failed ? [error.message, error.hint].filter(Boolean).join(": ") : String(error);
+}
+
+/** Asks for a token until one is good. @param {(who: Who) => void} known @param {string} why @returns {Promise<void>} */
+function ask(known, why) {
+  return new Promise((done) => {
+    const field = h("input", {
+      type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "sign-in-why",
+    });
+    const trouble = h("p", { id: "sign-in-why", class: "why", role: "alert" }, why);
+    const button = h("button", { type: "submit", class: "main" }, "Sign in");
+    const form = h("form", { method: "dialog" },
+      h("h2", { id: "sign-in" }, "Sign in"),
+      trouble,
+      h("label", { for: "token" }, "Token"), field,
+      h("p", { class: "note" }, "Or type ", h("code", {}, "layercake dashboard"), " on the head and open the link that it prints."),
+      button);
+    const dialog = h("dialog", { class: "sign-in", "aria-labelledby": "sign-in" }, form);
+    dialog.addEventListener("cancel", (/** @type {globalThis.Event} */ event) => event.preventDefault());
+    form.addEventListener("submit", async (/** @type {globalThis.Event} */ event) => {
+      event.preventDefault();
+      button.disabled = true;
+      try {
+        known(await trade({ token: field.value.trim() }));
+        dialog.close();
+        dialog.remove();
+        done();
+      } catch (error) {
+        put(trouble, said(error));
+        field.select();
+        field.focus();
+      } finally {
+        button.disabled = false;
+      }
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    field.focus();
+  });
+}

@@ -1,0 +1,40 @@
+"""The sources of the page: small, of checked types, and nothing in them makes a page of a text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from layercake.dashboard.pages import HERE, files
+
+TYPES = Path(__file__).parent
+
+
+def test_files_stay_small() -> None:
+    found = {path.name: len(path.read_text().splitlines()) for path in HERE.iterdir()}
+    assert len(found) > 15 and not [name for name, lines in found.items() if lines > 400]
+
+
+def test_their_types_are_right() -> None:
+    done = subprocess.run([TYPES / "node_modules/.bin/tsc", "-p", str(TYPES)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("word", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function",
+                                  'setAttribute("style"'])
+def test_no_text_becomes_a_part_of_the_page(word: str) -> None:
+    assert not [path.name for path in HERE.glob("*.js") if word in path.read_text()]
+
+
+def test_the_page_loads_what_there_is_and_from_nowhere_else() -> None:
+    version, found = files()
+    page = found["index.html"].plain.decode()
+    named = set(re.findall(rf'"{version}/([^"]+)"', page))
+    assert named == set(found) - {"index.html"}, "each file is loaded at once, and none is left out"
+    assert not re.findall(r"(?:https?:)?//[a-z]|<style| style=| on[a-z]+=", page)
+    for name, file in found.items():
+        if name.endswith(".js"):
+            assert all(target in found for target in re.findall(r'from "\./([\w.]+)"', file.plain.decode())), name

@@ -1,0 +1,244 @@
+"""What the views show, how soon, and what can be done there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from layercake.head import events, pki
+from layercake.kraken.converge import Discovered, Failed
+from tests.support.dashboard import Look, Site, inventory, looking
+from tests.support.rollnodes import a_site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+PATIENT = 60_000
+HOSTILE = "<img src=x onerror=alert(1)>\x1b]0;evil\x07</script><script>document.title='evil'</script>"
+
+
+async def cell(page: Page, rack: int, index: int) -> str:
+    """The colour in the corner of a cell of the rack, as it was painted."""
+    return str(await page.evaluate("""([rack, index]) => {
+        const canvas = document.querySelector(".grid canvas"), pen = canvas.getContext("2d");
+        const scale = devicePixelRatio, [x, y] = [rack * (7 * 15 + 14) + index % 7 * 15 + 3, 20 + Math.floor(index / 7) * 15 + 3];
+        return [...pen.getImageData(x * scale, y * scale, 1, 1).data].slice(0, 3).join(",");
+    }""", [rack, index]))
+
+
+async def until_cell(page: Page, rack: int, index: int, is_so: str) -> str:
+    """Waits until a cell has a colour, or with "!" until it has another."""
+    async with asyncio.timeout(60):
+        while ((found := await cell(page, rack, index)) == is_so.removeprefix("!")) is is_so.startswith("!"):
+            await asyncio.sleep(0.05)
+    return found
+
+
+def quarantine(site: Site, name: str, reason: str) -> None:
+    """What a BMC says fails until the node is left alone."""
+    record = site.world.node(name)
+    for _ in range(400):
+        if record.machine.quarantine is not None:
+            return
+        active = record.machine.active
+        if active is not None:
+            site.world.head.engine.post(record, Failed(active.mutation, active.attempt, reason))
+        site.world.tick(5)
+    raise AssertionError(f"{name} is still tried")
+
+
+async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(site: Site, look: Look) -> None:
+    quarantine(site, "n06", "the BMC at 10.2.0.6 refuses the password")
+    first = look.page.locator(".cause").filter(has_text="refuses the password")
+    await expect(first).to_contain_text("quarantined", timeout=PATIENT)
+    await expect(first.locator(".next")).to_have_text("mend it, then layercake node clear n06")
+    await expect(first).to_contain_text("docs/howto/bmc-troubles.md")
+    await expect(look.page.locator(".tile.quarantined b")).to_have_text("1")
+    await first.get_by_role("link", name="n06").first.click()
+    await expect(look.page.locator(".verdict")).to_contain_text("refuses the password")
+
+
+async def test_an_outage_and_a_freeze_are_on_top_of_every_view(site: Site, look: Look) -> None:
+    await look.view("#/events")
+    await site.world.ops.care.freeze("", "the chiller is off", "ann")
+    alarms = look.page.locator("#alarms")
+    await expect(alarms).to_contain_text("The whole site is frozen by ann: the chiller is off", timeout=PATIENT)
+    await site.world.ops.care.thaw("", "ann")
+    await expect(alarms).to_be_empty(timeout=PATIENT)
+
+
+async def test_a_change_on_a_node_reaches_the_rack(site: Site, look: Look) -> None:
+    await look.view("#/rack")
+    await expect(look.page.locator(".legend")).to_contain_text("converged 6", timeout=PATIENT)
+    well, working = await cell(look.page, 0, 0), await cell(look.page, 1, 2)
+    assert well != working, "n00 is well, n06 is not"
+    site.up("n06")
+    await until_cell(look.page, 1, 2, well)
+    await expect(look.page.locator(".legend")).to_contain_text("converged 7")
+
+
+async def test_after_a_restart_of_the_head_the_page_is_right_again(site: Site, look: Look) -> None:
+    token = await site.token("again", "operator")
+    await look.view("#/rack")
+    await expect(look.page.locator(".legend")).to_contain_text("converged 6", timeout=PATIENT)
+    await site.stop()
+    await expect(look.page.locator("#link")).to_contain_text("not connected")
+    await site.start()
+    await expect(look.page.locator("#link")).to_have_text("live", timeout=PATIENT)
+    look.said.clear()
+    await site.stop()
+    await site.world.restart()
+    await site.world.ops.inventory.apply(inventory(5, racks=1), "rack.yaml", None, True)
+    await site.start()
+    await expect(look.page.locator("dialog.sign-in")).to_be_visible(timeout=PATIENT)
+    await look.page.fill("#token", token)
+    await look.page.keyboard.press("Enter")
+    await expect(look.page.locator("#link")).to_have_text("live", timeout=PATIENT)
+    total = "[...document.querySelectorAll('.legend b')].reduce((sum, b) => sum + Number(b.textContent), 0)"
+    await look.page.wait_for_function(f"{total} === 5", timeout=PATIENT)
+    look.said.clear()  # a browser says itself that it could not connect
+
+
+async def test_nodes_are_chosen_by_range_and_query_and_a_wrong_one_is_explained(site: Site, look: Look) -> None:
+    await look.view("#/rack")
+    acts = look.page.locator(".acts")
+    await expect(acts).to_contain_text("Choose nodes by name or by query", timeout=PATIENT)
+    assert await acts.get_by_role("button").count() == 0, "all nodes are never a target by themselves"
+    await look.page.fill("#range", "@rack1")
+    await look.page.fill("#where", "status!=converged")
+    await look.page.keyboard.press("Enter")
+    await expect(acts).to_contain_text("With the 2 nodes shown")
+    await acts.get_by_role("button", name="Power cycle").click()
+    await expect(look.page.locator("dialog .target")).to_have_text("n[06-07]")
+    await look.page.keyboard.press("Escape")
+    await look.page.fill("#where", "stauts=x")
+    await look.page.keyboard.press("Enter")
+    await expect(look.page.locator("main > .why")).to_contain_text("nodes have no 'stauts'")
+
+
+async def test_a_power_action_asks_and_names_its_target(site: Site, look: Look) -> None:
+    site.world.send(site.world.hello("n01", busy="BUSY"))
+    await look.view("#/node/n01")
+    await look.page.get_by_role("button", name="Power off").click()
+    dialog = look.page.locator("dialog")
+    await expect(dialog.locator("h2")).to_have_text("Power off n01?")
+    await expect(dialog).to_contain_text("1 node, 1 of them running, 1 BUSY (n01).")
+    await dialog.get_by_role("button", name="Cancel").click()
+    assert site.world.node("n01").node.state == "up"
+    await look.page.get_by_role("button", name="Power off").click()
+    await dialog.get_by_role("button", name="Power off 1 node").click()
+    await expect(dialog.locator(".why")).to_contain_text("BUSY")
+    assert site.world.node("n01").node.state == "up"
+    await dialog.get_by_label("BUSY nodes too").check()
+    await dialog.get_by_role("button", name="Power off 1 node").click()
+    await expect(look.page.locator("#said")).to_have_text("Power off: n01")
+    assert site.world.node("n01").node.state == "off"
+
+
+async def test_a_node_page_shows_its_way_its_boot_and_what_happens(site: Site, look: Look) -> None:
+    record, told = site.world.node("n07"), site.world.head.table.events
+    await look.view("#/node/n07")
+    await expect(look.page.locator(".steps .now")).to_contain_text("power-discover", timeout=PATIENT)
+    for name in ("boot.discover-seen", "boot.nbp-sent", "boot.script-sent"):
+        site.world.head.store.event(record, told[name], f"told of {name}")
+    await expect(look.page.locator("table.boot")).to_contain_text("script-sent", timeout=PATIENT)
+    await look.page.get_by_text("The state graph").click()
+    await expect(look.page.locator("img.graph")).to_be_visible()
+    await look.page.wait_for_function("document.querySelector('img.graph').naturalWidth > 300")
+    site.world.head.engine.post(record, Discovered({"power": "ON"}, "seen"))
+    await expect(look.page.locator(".steps .here")).to_contain_text("power=ON", timeout=PATIENT)
+
+
+async def test_events_come_as_they_happen_and_hold_still_when_asked(site: Site, look: Look) -> None:
+    await look.view("#/events")
+    await expect(look.page.locator(".events li").first).to_be_visible()
+    site.world.head.store.event(site.world.node("n03"), events.NODE_EVENT, "the door was opened")
+    await expect(look.page.locator(".events li").first).to_contain_text("the door was opened", timeout=PATIENT)
+    await look.page.get_by_role("button", name="Hold still").click()
+    site.world.head.store.event(site.world.node("n03"), events.NODE_EVENT, "and closed")
+    await look.page.get_by_role("button", name="Hold still").click()
+    await expect(look.page.locator(".events li").first).to_contain_text("and closed", timeout=PATIENT)
+
+
+async def test_rolls_go_on_are_paused_and_aborted(browser: Browser, site: Site, look: Look) -> None:
+    folder = site.world.directory / "rolls"
+    pki.create(folder / "pki", "127.0.0.1")
+    async with a_site(folder, 6) as cluster:
+        there = Site(cluster.world, folder)
+        await there.start()
+        try:
+            await cluster.start("@all", "two", batch="2", health_s=1.0)
+            async with looking(browser, there) as page:
+                await page.sign_in(await there.token("ann", "operator"), "#/rolls")
+                await page.page.get_by_role("link", name="Roll 1").click()
+                await cluster.step(5)
+                await expect(page.page.locator(".squares .cell").first).to_be_visible(timeout=PATIENT)
+                for what, state in (("Pause", "paused"), ("Resume", "rolling"), ("Abort", "aborted")):
+                    await page.page.get_by_role("button", name=what, exact=True).click()
+                    await expect(page.page.locator("dialog h2")).to_have_text(f"{what} roll 1 to two?")
+                    await page.page.get_by_role("button", name=f"{what} roll 1").click()
+                    await expect(page.page.locator(".roll .status")).to_have_text(state, timeout=PATIENT)
+                assert page.complaints() == []
+        finally:
+            await there.stop()
+
+
+async def test_hostile_words_are_shown_and_do_nothing(site: Site, look: Look) -> None:
+    quarantine(site, "n06", HOSTILE)
+    site.world.head.store.event(site.world.node("n06"), events.NODE_EVENT, HOSTILE)
+    for view, shown in (("#/", ".cause"), ("#/node/n06", ".events"), ("#/events", ".events"), ("#/rack", ".legend")):
+        await look.view(view)
+        await expect(look.page.locator(shown).first).to_be_visible(timeout=PATIENT)
+    await look.view("#/node/n06")
+    await expect(look.page.locator(".verdict")).to_contain_text("<img src=x onerror=alert(1)>", timeout=PATIENT)
+    await look.view("#/node/" + "%3Cimg%20src=x%20onerror=alert(1)%3E")
+    await expect(look.page.locator("h1")).to_have_text("<img src=x onerror=alert(1)>")
+    await expect(look.page.locator(".lead .why")).to_be_visible()
+    assert await look.page.evaluate("document.querySelectorAll('img, script').length") == 1, "our own script"
+    assert "evil" not in await look.page.title()
+
+
+async def test_by_keyboard_alone_from_the_cause_to_the_action(site: Site, look: Look) -> None:
+    page = look.page
+    await look.view("#/rack")
+    await expect(page.locator(".legend")).to_contain_text("converged 6", timeout=PATIENT)
+    for _ in range(30):
+        await page.keyboard.press("Tab")
+        if await page.evaluate("document.activeElement.className") == "grid":
+            break
+    await expect(page.locator("#grid-node")).to_have_text("n00: converged")
+    for key in ("ArrowRight", "End", "ArrowLeft"):
+        await page.keyboard.press(key)
+    await expect(page.locator("#grid-node")).to_contain_text("n06: working")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("n06")
+    for _ in range(30):
+        await page.keyboard.press("Tab")
+        if await page.evaluate("document.activeElement.textContent") == "Power off":
+            break
+    await page.keyboard.press("Enter")
+    await expect(page.locator("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)
+    assert await page.evaluate("document.activeElement.textContent") == "Power off", "the focus is back where it was"
+
+
+async def test_a_page_that_nobody_sees_asks_nothing(site: Site, look: Look) -> None:
+    await look.view("#/rack")
+    await expect(look.page.locator(".legend")).to_contain_text("converged 6", timeout=PATIENT)
+    hide = """hidden => {
+        Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    connected = len(site.world.head.store._listeners)
+    await look.page.evaluate(hide, True)
+    async with asyncio.timeout(60):
+        while len(site.world.head.store._listeners) >= connected:
+            await asyncio.sleep(0.02)
+    asked: list[str] = []
+    look.page.on("request", lambda request: asked.append(request.url))
+    site.up("n06")
+    await look.page.wait_for_timeout(300)
+    assert asked == []
+    await look.page.evaluate(hide, False)
+    await expect(look.page.locator(".legend")).to_contain_text("converged 7", timeout=PATIENT)

@@ -1,0 +1,146 @@
+"""A head with its API on TLS and on its socket, nodes that a test makes what it wants of, and a Chromium that looks at it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright
+
+from layercake.api.server import Api
+from layercake.head import pki
+from tests.support.api import token
+from tests.support.world import World
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
+WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
+
+
+def inventory(count: int, *, racks: int = 4) -> str:
+    """So many nodes in racks, each a domain, with a label."""
+    lines = ["defaults: {images: []}", f"groups: {{{', '.join(f'rack{i}: {{domain: true}}' for i in range(racks))}}}", "nodes:"]
+    lines += [f'  n{i:02d}: {{mac: "52:54:00:00:{i >> 8:02x}:{i & 255:02x}", ip: 10.1.{i >> 8}.{i & 255}, '
+              f'labels: {{row: r{i % 2}}}, groups: [rack{i * racks // count}], '
+              f'bmc: {{driver: ipmi, address: 10.2.{i >> 8}.{i & 255}}}}}' for i in range(count)]
+    return "\n".join(lines)
+
+
+class Site:
+    """A head that serves, and what a test does to it."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
+        self.world.settings = msgspec.structs.replace(world.settings, socket=str(folder / "api.sock"))
+        self.api: Api | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where the dashboard is."""
+        return f"https://127.0.0.1:{self.port}/dashboard/"
+
+    async def start(self) -> None:
+        """The head begins to serve, on the port that it had before."""
+        settings = msgspec.structs.replace(self.world.settings, api_port=self.port)
+        self.world.head.settings = settings
+        self.api = Api(self.world.head)
+        await self.api.start()
+        self.port = self.api.port
+        self.world.head.settings = msgspec.structs.replace(settings, api_port=self.port)
+
+    async def stop(self) -> None:
+        """It serves nobody any more."""
+        if self.api is not None:
+            await self.api.stop()
+            self.api = None
+
+    async def restart(self) -> None:
+        """It ends, and another begins over the same directory, at the same port."""
+        await self.stop()
+        await self.world.restart()
+        await self.start()
+
+    async def token(self, name: str, role: str, *groups: str, seconds: float | None = None) -> str:
+        """A new token."""
+        return (await token(self.world.head, name, role, *groups, seconds=seconds))["Authorization"].removeprefix("Bearer ")
+
+    def up(self, *names: str) -> None:
+        """Nodes say that all is well with them."""
+        for name in names:
+            if self.world.node(name).session is None:
+                self.world.attach(name)
+            self.world.send(self.world.hello(name))
+
+
+@contextlib.asynccontextmanager
+async def serving(nodes: str) -> AsyncIterator[Site]:
+    """A head over these nodes; away afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="lcd"))
+    pki.create(folder / "pki", "127.0.0.1")
+    site = Site(World(folder), folder)
+    try:
+        site.world.open()
+        await site.world.ops.inventory.apply(nodes, "rack.yaml", None, True)
+        await site.start()
+        yield site
+    finally:
+        await site.stop()
+        await site.world.close_head()
+        site.world.client.close()
+        shutil.rmtree(folder)
+
+
+@contextlib.asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """Debian's Chromium, with a profile of its own."""
+    async with async_playwright() as play:
+        browser = await play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+class Look:
+    """A page that looks at a head, and what its console said: a clean page says nothing."""
+
+    def __init__(self, context: BrowserContext, page: Page, site: Site) -> None:
+        self.context, self.page, self.site = context, page, site
+        self.said: list[str] = []
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+
+    async def sign_in(self, text: str, view: str = "#/") -> None:
+        """Signs in by a token, and shows a view."""
+        await self.page.goto(self.site.url + view)
+        await self.page.fill("#token", text)
+        await self.page.click("dialog button[type=submit]")
+        await self.page.wait_for_selector("#link.live")
+
+    async def view(self, view: str) -> None:
+        """Shows a view."""
+        await self.page.evaluate("view => { location.hash = view; }", view)
+
+    def complaints(self) -> list[str]:
+        """What the console said, without refusals of the head, which the page shows itself, and without a test's own doing."""
+        return [text for text in self.said if "responded with a status of 4" not in text and "getImageData" not in text]
+
+
+@contextlib.asynccontextmanager
+async def looking(browser: Browser, site: Site, *, size: ViewportSize = WIDE, dark: bool = False,
+                  **options: Any) -> AsyncIterator[Look]:
+    """A fresh browser profile with one page."""
+    scheme: Literal["dark", "light"] = "dark" if dark else "light"
+    context = await browser.new_context(ignore_https_errors=True, viewport=size, color_scheme=scheme, **options)
+    context.set_default_timeout(60_000)
+    try:
+        yield Look(context, await context.new_page(), site)
+    finally:
+        await context.close()
