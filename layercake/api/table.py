@@ -18,6 +18,7 @@ from layercake.api import (
     metrics,
     power,
     releases,
+    report,
     tokens,
     tpm,
 )
@@ -37,4 +38,5 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
         *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
         *tpm.routes(ops), *consoles.routes(ops), *releases.routes(ops), *metrics.routes(ops, census), *dashboard.routes(ops),
+        *report.routes(ops, census),
     )

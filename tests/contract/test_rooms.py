@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
 STOREYS = ("layercake/head/operations", "layercake/head/views", "layercake/api", "layercake/cli")
 NOUNS = {"inventory", "nodes", "power", "images", "boots", "rolls", "events", "graph", "head", "calls", "guard", "tokens", "audit",
-         "files", "machines", "tpm", "releases", "metrics", "consoles", "dashboard"}
+         "files", "machines", "tpm", "releases", "metrics", "consoles", "dashboard", "report"}
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
     "layercake/head/operations": set(), "layercake/head/views": {"explain"},
     "layercake/api": {"auth", "gate", "openapi", "route", "server", "table"},

@@ -16,6 +16,7 @@ import msgspec
 
 from layercake.head.state.rows import event_of
 from layercake.head.state.store import Event, Store
+from layercake.kraken.errors import OperationFailed
 
 log = logging.getLogger("layercake.database")
 PER_NODE = 200
@@ -54,6 +55,29 @@ class Wanted:
         """Whether it is one of them."""
         return (self.after < event.id < self.before and self.since <= event.at <= self.until
                 and (event.security or not self.security) and self.node in ("", event.node) and event.kind.startswith(self.kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The events of one kind in a time: how many, when the last was, what it said of which node, and how often each node had one
+    (the head itself is ""). Nodes are counted of what is graver than info, the most frequent `MOST_NODES`."""
+
+    kind: str
+    severity: str
+    count: int
+    last: float
+    text: str
+    node: str
+    nodes: dict[str, int]
+
+
+MOST_NODES = 1000
+_KINDS = """SELECT json_group_array(json_array(kind, severity, n, at, text, node)) FROM (
+    SELECT kind, severity, count(*) AS n, max(id), at, text, node FROM {table} WHERE at >= :since AND at <= :until
+    GROUP BY kind, severity)"""
+_NODES = """SELECT json_group_array(json_array(node, n)) FROM (
+    SELECT node, count(*) AS n FROM {table} WHERE at >= :since AND at <= :until AND kind = :kind AND severity = :severity
+    GROUP BY node ORDER BY n DESC, node LIMIT :most)"""
 
 
 class History:
@@ -103,6 +127,26 @@ class History:
             "after": wanted.after, "before": before, "since": wanted.since, "until": wanted.until, "node": wanted.node,
             "kind": wanted.kind, "page": PAGE}).fetchone()
         return [event_of(row[:7], security=bool(row[7])) for row in _rows(found)]
+
+    async def tallies(self, since: float, until: float) -> list[Tally]:
+        """What happened between two times (seconds since the epoch), by kind, as it is in the database. Raises OperationFailed."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._tallies, since, until)
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            raise OperationFailed(f"cannot read what happened: {error}", hint="see `layercake status` for the database") from None
+
+    def _tallies(self, since: float, until: float) -> list[Tally]:
+        db, found = self._open(), []
+        for table in ("events", "alarms"):
+            (kinds,) = db.execute(_KINDS.format(table=table), {"since": since, "until": until}).fetchone()
+            for kind, severity, count, last, text, node in msgspec.json.decode(kinds):
+                nodes = []
+                if severity not in ("debug", "info"):
+                    (rows,) = db.execute(_NODES.format(table=table), {
+                        "since": since, "until": until, "kind": kind, "severity": severity, "most": MOST_NODES}).fetchone()
+                    nodes = msgspec.json.decode(rows)
+                found.append(Tally(kind, severity, count, last, text, node, dict(nodes)))
+        return found
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
