@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from layercake.api.answers.report import Report
+from layercake.api.answers.report import SiteReport
 from layercake.api.route import Reach, Route, number
 from layercake.head.operations import Operations
 from layercake.head.views.head import Census
@@ -27,4 +27,4 @@ def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
         return await report_view(ops.head, census, now - 3600.0 * hours, now)
 
     return (Route("GET", "/v1/report", Role.OPERATOR, Reach.SITE, "What failed, was slow, was held and changed in the last hours",
-                  show, query=("hours",), returns=Report),)
+                  show, query=("hours",), returns=SiteReport),)

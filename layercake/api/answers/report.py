@@ -21,7 +21,7 @@ class ReportLine(msgspec.Struct):
     text: str
 
 
-class Report(msgspec.Struct):
+class SiteReport(msgspec.Struct):
     """What happened between two times (seconds since the epoch), by section, and how the site is now: nodes by status, outages,
     a freeze, the database, certificates that end soon. `rolls` are those that went on in that time."""
 
