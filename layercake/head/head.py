@@ -69,6 +69,7 @@ from layercake.head.state.networks import DOCUMENTS as NETWORKS
 from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.head.tpm.keeper import Tpms
+from layercake.head.webhooks.sender import Webhooks
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
 from layercake.kraken.errors import LayercakeError
@@ -175,6 +176,7 @@ class Head:
         self.services.start()
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self._boot_sets(),
                                                                   self.rolls.run())]
+        self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
         if section(self.settings, "images").store != "file":
             self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
         slurm = self.settings.slurm

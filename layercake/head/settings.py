@@ -18,6 +18,7 @@ from layercake.head import modules
 from layercake.head.access.people import OidcSettings
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.hosting.declared import SiteModule
+from layercake.head.webhooks.settings import WebhookSettings
 from layercake.inventory import structs
 from layercake.inventory.problems import Problems
 from layercake.inventory.yaml_marks import Table
@@ -100,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
     more_drivers: Annotated[bool, Meta(
         description="Whether nodes get drivers that their boot profile does not have, for devices that would have none.")] = True
+    webhooks: Annotated[dict[str, WebhookSettings], Meta(description="Who is told of events by HTTP, by a name for people.")] = {}
     modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
     sections: dict[str, Any] = {}
 
@@ -195,7 +197,7 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
                 problems.add(mark, f"more_networks.{name}: {more.network} overlaps with {other.network}, where the head is too")
 
 
-_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers")
+_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 

@@ -1,0 +1,195 @@
+"""Webhooks over real HTTP: what they are told, signed, again until it is taken; one that hangs is in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from layercake.base.secrets import Vault
+from layercake.head import events
+from layercake.head.webhooks import sender
+from layercake.head.webhooks.sender import Webhooks
+from layercake.head.webhooks.settings import WebhookSettings, kinds, secret, url
+from layercake.moduleapi.fields import Mistake
+from tests.support.world import World
+
+SECRET = "a-canary-that-signs"
+
+
+class Receiver:
+    """What a webhook is told; `answers` are the status codes of the next requests, 200 when there are none left."""
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+        self.got: list[tuple[Any, dict[str, Any]]] = []
+        self.asked = 0
+        self.hangs = asyncio.Event()
+        self.hangs.set()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.asked += 1
+        await self.hangs.wait()
+        status = self.answers.pop(0) if self.answers else 200
+        if 200 <= status < 300:
+            self.got.append((request.headers, {**json.loads(body), "raw": body}))
+        return web.Response(status=status, headers={"Location": "http://127.0.0.1:1/elsewhere"})
+
+    @property
+    def texts(self) -> list[str]:
+        return [event["text"] for _, body in self.got for event in body["events"]]
+
+
+@pytest.fixture
+async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Receiver, str]]:
+    monkeypatch.setattr(sender, "GATHER_S", 0.01)
+    monkeypatch.setattr(sender, "FIRST_S", 0.01)
+    found, app = Receiver(), web.Application()
+    app.router.add_post("/hook", found.handle)
+    async with TestServer(app) as server:
+        yield found, str(server.make_url("/hook"))
+        found.hangs.set()
+
+
+class Told:
+    """Webhooks of a world's head, as the head begins and ends them."""
+
+    def __init__(self, world: World, **settings: Any) -> None:
+        self._world, self._settings = world, WebhookSettings(**settings)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Told:
+        place = self._world.directory / "hooks/webhooks"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "key").write_text(SECRET)
+        vault = Vault(self._world.directory / "hooks", {})
+        self._tasks = Webhooks({"pager": self._settings}, self._world.head.store, vault, "10.1.0.1").run(self._world.head.database)
+        await asyncio.sleep(0)  # it listens
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def until(what: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+def happens(world: World, *texts: str) -> None:
+    for text in texts:
+        world.head.store.event(world.node("n0"), events.BOOT_SLOW, text)
+
+
+def kinds_of(world: World) -> list[str]:
+    return [e.kind for e in world.head.store.events if e.kind.startswith("webhook.")]
+
+
+async def test_events_are_told_signed_and_in_order(world: World, receiver: tuple[Receiver, str]) -> None:
+    found, where = receiver
+    async with Told(world, url=where, secret="key"):
+        world.head.store.event(world.node("n0"), events.NODE_EVENT, "not grave enough")
+        happens(world, "one", "two")
+        await until(lambda: found.texts == ["one", "two"])
+    headers, body = found.got[0]
+    signed = hmac.new(SECRET.encode(), headers["X-Layercake-Time"].encode() + b"." + body["raw"], hashlib.sha256).hexdigest()
+    assert headers["X-Layercake-Signature"] == f"sha256={signed}" and SECRET not in str(body)
+    assert body["head"] == "10.1.0.1" and body["left_out"] == 0 and body["events"][0]["node"] == "n0"
+
+
+async def test_it_is_told_again_until_it_takes_it(world: World, receiver: tuple[Receiver, str]) -> None:
+    found, where = receiver
+    found.answers = [500, 302, 404]
+    async with Told(world, url=where, kinds=["node.boot", "webhook"]):
+        happens(world, "one")
+        await until(lambda: found.texts == ["one"])
+        happens(world, "two")
+        await until(lambda: found.texts == ["one", "two"])
+    assert found.asked == 5 and kinds_of(world) == ["webhook.failed", "webhook.well"], "said once, and never told to itself"
+    assert "127.0.0.1 answers 500" in next(e.text for e in world.head.store.events if e.kind == "webhook.failed")
+
+
+async def test_one_that_hangs_keeps_a_bounded_queue(
+    world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, where = receiver
+    monkeypatch.setattr(sender, "MOST", 20)
+    monkeypatch.setattr(sender, "AT_ONCE", 5)
+    found.hangs.clear()
+    async with Told(world, url=where):
+        happens(world, "first")
+        await until(lambda: found.asked)
+        happens(world, *map(str, range(100)))
+        found.hangs.set()
+        await until(lambda: found.texts[-1:] == ["99"])
+    assert found.texts == ["first", *map(str, range(80, 100))]
+    assert sum(body["left_out"] for _, body in found.got) == 80
+
+
+async def test_one_that_was_away_hears_what_it_has_missed(world: World, receiver: tuple[Receiver, str]) -> None:
+    found, where = receiver
+    async with Told(world, url=where):
+        happens(world, "before")
+        await until(lambda: found.texts == ["before"])
+    happens(world, "while nobody listened")
+    await world.restart()
+    async with Told(world, url=where):
+        happens(world, "after")
+        await until(lambda: found.texts[-1:] == ["after"])
+    assert found.texts == ["before", "while nobody listened", "after"]
+
+
+async def test_a_new_one_is_not_told_what_was_long_ago(world: World, receiver: tuple[Receiver, str]) -> None:
+    found, where = receiver
+    happens(world, "long ago")
+    async with Told(world, url=where):
+        happens(world, "now")
+        await until(lambda: found.texts == ["now"])
+
+
+async def test_a_url_that_is_a_secret_is_shown_nowhere(world: World, receiver: tuple[Receiver, str]) -> None:
+    found, where = receiver
+    place = world.directory / "hooks/webhooks"
+    place.mkdir(parents=True)
+    (place / "where").write_text(where.replace("/hook", "/canary-path"))
+    async with Told(world, url_secret="where"):
+        happens(world, "one")
+        await until(lambda: kinds_of(world))
+        (place / "where").write_text(where)
+        await until(lambda: found.texts == ["one"])
+    assert "canary" not in str([e.text for e in world.head.store.events])
+
+
+async def test_one_without_a_url_or_a_secret_says_so(world: World, receiver: tuple[Receiver, str]) -> None:
+    async with Told(world, url=receiver[1], secret="none"):
+        happens(world, "one")
+        await until(lambda: kinds_of(world))
+    assert "No such file" in next(e.text for e in world.head.store.events if e.kind == "webhook.failed")
+
+
+@pytest.mark.parametrize("word", ["ftp://x/", "http://example.org/", "https://u:p@example.org/", "https://", "x", "https://a b/", "https://h:99999/"])
+def test_urls_that_are_refused(word: str) -> None:
+    with pytest.raises(Mistake):
+        url(word)
+    assert url("https://example.org/x?y=1") and url("http://[::1]:80/") and url("http://localhost/") and url("") == ""
+
+
+def test_names_and_kinds_that_are_refused(tmp_path: Path) -> None:
+    for word in ("../x", "a/b", ".x", "x" * 65):
+        with pytest.raises(Mistake):
+            secret(word)
+    for value in ("x", [1], [""], ["x"] * 101):
+        with pytest.raises(Mistake):
+            kinds(value)
