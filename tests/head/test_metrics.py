@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from tests.support.world import World
 
 HERE = Path(__file__).parent
 RULES = HERE.parents[1] / "examples/prometheus/layercake.rules.yml"
+BOARD = RULES.with_name("layercake.grafana.json")
 
 
 def checked(text: str) -> str:
@@ -96,6 +98,29 @@ async def test_alerts_are_about_what_there_is(world: World) -> None:
     assert names
     for name in names:
         assert f"# TYPE {name} " in text, name
+
+
+def expressions() -> list[str]:
+    """What the panels of the Grafana dashboard ask, with its variables filled in."""
+    panels = json.loads(BOARD.read_text())["panels"]
+    return [target["expr"].replace("$job", "layercake") for panel in panels for target in panel["targets"]]
+
+
+def test_the_panels_ask_what_prometheus_understands(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(expressions())]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    done = subprocess.run([promtool(), "check", "rules", "panels.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 0 and f"{len(rules)} rules found" in done.stdout, done.stdout + done.stderr
+
+
+async def test_panels_are_about_what_there_is(world: World) -> None:
+    text = await page(world)
+    names = {re.sub("_bucket$", "", name) for expression in expressions() for name in re.findall(r"layercake_\w+", expression)}
+    assert len(names) > 10
+    for name in names:
+        assert f"# TYPE {name} " in text, name
+    assert len({panel["id"] for panel in json.loads(BOARD.read_text())["panels"]}) == len(json.loads(BOARD.read_text())["panels"])
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1e9])
