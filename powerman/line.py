@@ -166,12 +166,12 @@ class Line:
                 self._parse = None      # a closed port has no late answers
                 self._fail(error.strerror or str(error))
                 return
+            if self.unasked is not None and self.unasked(data):
+                return      # the next of these comes when this one is acknowledged
             self._take(data)
 
     def _take(self, data: bytes) -> None:
         parse, waiting = self._parse, self._answer
-        if self.unasked is not None and self.unasked(data):
-            return
         if parse is None:
             return
         try:
