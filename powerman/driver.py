@@ -59,6 +59,14 @@ class LogEntry:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """What tells whether an event log has changed: how many entries it has, and what the BMC says of its last change."""
+
+    count: int
+    changed: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own clock, None if it has none that was
@@ -175,6 +183,10 @@ class PowerDriver(Protocol):
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the event log, oldest first."""
+
+    async def log_mark(self) -> LogMark | None:
+        """Whether the event log has changed, by a cheap question; None where only reading it tells. Raises Unsupported without
+        one."""
 
     async def look(self) -> Look:
         """Reads its clock and what the next boot is set to; changes nothing."""

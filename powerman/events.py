@@ -29,6 +29,9 @@ CONSOLE_BACK = EventKind("power.console-back", Severity.INFO, "The node's consol
 CONSOLE_LOG = EventKind("power.console-log", Severity.WARNING,
     "The logs of the consoles are not written: there is no room for them. Told once, until they are again.")
 CONSOLE_LOG_BACK = EventKind("power.console-log-back", Severity.INFO, "The logs of the consoles are written again.")
+BMC_LOG = EventKind("power.bmc-log", Severity.INFO,
+    "The BMC has written something into its event log; the severity is the BMC's. Each entry is told once.")
 
 EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, FIRMWARE, BOOT_DEVICE, MEDIUM,
-                                 MEDIUM_STAYS, SOFT_OFF, CONSOLE_TAKEN, CONSOLE_LOST, CONSOLE_BACK, CONSOLE_LOG, CONSOLE_LOG_BACK)
+                                 MEDIUM_STAYS, SOFT_OFF, CONSOLE_TAKEN,
+                                 CONSOLE_LOST, CONSOLE_BACK, CONSOLE_LOG, CONSOLE_LOG_BACK, BMC_LOG)

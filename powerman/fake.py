@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
-from powerman.driver import ConsoleSource, LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
 
 
 @dataclass(slots=True)
@@ -75,6 +75,8 @@ class FakeDriver:
     progress: str = ""              # what the firmware is at
     boot: bool = False              # whether the next boot is from the network
     drive: FakeDrive | None = None  # its virtual drive
+    log: list[LogEntry] = field(default_factory=lambda: [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")])
+    marks: bool = True
     console: ConsoleSource | None = None
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None
@@ -127,9 +129,14 @@ class FakeDriver:
         return [Sensor("Inlet", 21.5, "°C", "ok")]
 
     async def event_log(self) -> list[LogEntry]:
-        """One line."""
+        """Its log."""
         self.called("event_log")
-        return [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")]
+        return list(self.log)
+
+    async def log_mark(self) -> LogMark | None:
+        """How long its log is, unless `marks` is off."""
+        self.called("log_mark")
+        return LogMark(len(self.log), "") if self.marks else None
 
     async def look(self) -> Look:
         """One whose clock is that of the test."""

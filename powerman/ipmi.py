@@ -10,9 +10,10 @@ from typing import Any
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.console.ipmi import SolSource
-from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
+from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
 from powerman.looks.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.rmcp_session import NoSession, Session, SuiteRefused, begin, probe
@@ -20,7 +21,7 @@ from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
 _GET_STATUS, _CONTROL, _SET_BOOT, _GET_BOOT = 0x01, 0x02, 0x08, 0x09
-_STORAGE, _GET_SEL_TIME = 0x0A, 0x48
+_STORAGE, _GET_SEL_INFO, _GET_SEL_TIME = 0x0A, 0x40, 0x48
 
 # Chassis Control (section 28.3)
 _OFF, _ON, _CYCLE, _RESET, _SOFT_OFF = b"\x00", b"\x01", b"\x02", b"\x03", b"\x05"
@@ -49,6 +50,11 @@ def parse_boot(options: bytes) -> bool:
     if len(options) < 4:
         raise OperationFailed("cannot read the boot device: the BMC's boot flags are too short")
     return options[3] & 0x3C == 0x04
+
+
+def parse_log_mark(info: bytes) -> LogMark | None:
+    """The answer to Get SEL Info; None if it is too short to say anything."""
+    return LogMark(int.from_bytes(info[1:3], "little"), info[5:13].hex()) if len(info) >= 13 else None
 
 
 class IpmiDriver:
@@ -115,14 +121,24 @@ class IpmiDriver:
             return parse_boot(await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")) if session else None
 
     async def sensors(self) -> list[Sensor]:
-        """Reads all sensors, by pyghmi."""
+        """Reads all sensors, by pyghmi, and what the machine draws, where the BMC measures that."""
         await self._alive()
-        return [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
+        found = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
+        async with self._session() as session:
+            with contextlib.suppress(OperationFailed):      # most have no DCMI
+                if session and (draw := dcmi_draw(await session.command(DCMI, READ_POWER, ASK_POWER))) is not None:
+                    found.append(draw)
+        return found
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the System Event Log, by pyghmi."""
         await self._alive()
         return [LogEntry(**entry) for entry in await self._pyghmi("event_log", _SLOW_FACTOR)]
+
+    async def log_mark(self) -> LogMark | None:
+        """Asks how many entries there are, and when the last was added (section 31.2)."""
+        async with self._session() as session:
+            return parse_log_mark(await session.command(_STORAGE, _GET_SEL_INFO)) if session else None
 
     async def look(self) -> Look:
         """Reads the clock of the event log and the boot flags; a BMC need have neither."""

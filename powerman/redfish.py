@@ -136,6 +136,9 @@ class RedfishDriver:
         """Reads the system's log, by sushy's connection."""
         return await self._by_sushy(SushyClient.event_log)
 
+    async def log_mark(self) -> None:
+        """Redfish has no such question."""
+
     async def look(self) -> Look:
         """Reads the boot override of the system and the clock of its manager. Not by sushy, whose threads would take minutes for a
         thousand BMCs that are asked at once."""

@@ -16,6 +16,7 @@ from sushy import auth, connector, exceptions
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, Sensor, Unsupported, login_refused, unreachable
+from powerman.looks.draw import redfish_draw
 from powerman.medium import is_ours
 from powerman.redfish_facts import Targets
 from powerman.settings import BmcSpec
@@ -120,7 +121,7 @@ class SushyClient:
         return sushy.BootSourceOverrideMode.UEFI if self._spec.firmware == "uefi" else sushy.BootSourceOverrideMode.LEGACY
 
     def sensors(self) -> list[Sensor]:
-        """Temperatures and fans of the system's chassis. Raises as above."""
+        """Temperatures, fans and power of the system's chassis. Raises as above."""
         def read() -> list[Sensor]:
             members = self._root_service().get_chassis_collection().get_members()
             return [sensor for chassis in members for sensor in _chassis_sensors(chassis)]
@@ -231,6 +232,8 @@ def _chassis_sensors(chassis: Any) -> list[Sensor]:
         for fan in thermal.fans or ():
             unit = getattr(fan.reading_units, "value", None) or ""
             found.append(Sensor(str(fan.name), _number(fan.reading), str(unit), _health(fan)))
+    with contextlib.suppress(exceptions.MissingAttributeError, exceptions.ResourceNotFoundError):
+        found += redfish_draw(chassis.power.json)
     return found
 
 

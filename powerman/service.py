@@ -21,6 +21,7 @@ from powerman.console.keeper import Consoles
 from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
 from powerman.inventory import SIM
 from powerman.ipmi import IpmiDriver
+from powerman.looks.eventlog import EventLogs
 from powerman.looks.look import Looked, look_at_all
 from powerman.looks.scan import Found, host_of, scan
 from powerman.medium import FILE, Lender
@@ -99,7 +100,9 @@ class PowerService(Service):
         self._shared = Shared(Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET))
         self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
+        self.logs = EventLogs(Path(site.data_dir), settings.events_s, link, self._clock, self._spawn)
         if self._polls:
+            self._spawn(self.logs.run(), "looking at event logs")
             self._spawn(self._poll_for_ever(), "the poller")
 
     async def stop(self) -> None:
@@ -144,11 +147,13 @@ class PowerService(Service):
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(name, bmc, None, first, believed=old.believed if old else "UNKNOWN")
         self.consoles.set(node, name, bmc)
+        self.logs.set(node, bmc, phase(node))
 
     async def node_removed(self, node: str) -> None:
         """Forgets a node."""
         old = self._nodes.pop(node, None)
         await self.consoles.remove(node)
+        self.logs.remove(node)
         if old is not None:
             old.moved.set()
         if old is not None and old.bmc is not None:
@@ -223,6 +228,7 @@ class PowerService(Service):
     async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
         """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and Unreachable."""
         bmc = self._bmc(request.node)
+        self.logs.give_way(request.node)
         polling = self._nodes[request.node].polling
         if polling is not None and bmc.driver.answer_s >= _SLOW_S:  # reading such a one may take a minute
             polling.cancel()

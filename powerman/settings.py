@@ -41,6 +41,9 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Power by BMCs."""
 
     poll_s: Annotated[float, Meta(ge=0.05, description="Every BMC is read each so many seconds.")] = 30.0
+    events_s: Annotated[float, Meta(
+        ge=0, le=86400, extra=NEWER, description="Every BMC's event log is looked at each so many seconds, and what is new becomes "
+        "an event; 0 is never.")] = 600.0
     workers: Annotated[int, Meta(ge=1, description="Operations on answering BMCs at the same time.")] = 16
     read_s: Annotated[float, Meta(gt=0, le=600, extra=NEWER, description="Seconds for finding out whether a node is on. A BMC that "
                                   "has shown that it is slow is given up to six times as long for this, and for the next two."

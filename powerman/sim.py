@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.settings import BmcSpec
 
 SOCKET = "sim.sock"
@@ -131,6 +131,10 @@ class SimDriver:
     async def event_log(self) -> list[LogEntry]:
         """Nothing."""
         return []
+
+    async def log_mark(self) -> LogMark | None:
+        """Nothing, ever."""
+        return LogMark(0, "")
 
     async def look(self) -> Look:
         """A BMC without a clock."""

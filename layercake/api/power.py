@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.nodes import AcceptedList, PowerList, SetupList
-from layercake.api.route import CALLER, RANGE, Reach, Route
+from layercake.api.answers.nodes import AcceptedList, PowerList, SensorList, SetupList
+from layercake.api.route import CALLER, RANGE, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
 
@@ -40,6 +40,12 @@ def routes(ops: Operations) -> tuple[Route, ...]:
             rows = [{**r, "driver": None, "address": None, "error": r["error"] and "cannot be asked"} for r in rows]
         return {"power": rows}
 
+    async def sensors(request: web.Request, body: None) -> Any:
+        rows = await while_there(request, ops.power.sensors(request[RANGE]))
+        if request[CALLER].looks_only:
+            rows = [{**r, "error": r["error"] and "cannot be asked"} for r in rows]
+        return {"sensors": rows}
+
     async def change(request: web.Request, body: PowerRequest) -> Any:
         who = request[CALLER].by()
         if body.action == "cycle":
@@ -53,6 +59,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     return (
         Route("GET", "/v1/power", Role.VIEWER, Reach.RANGE, "What the BMCs say now", status, query=("range",), returns=PowerList),
+        Route("GET", "/v1/power/sensors", Role.VIEWER, Reach.RANGE, "Power draw, temperatures and fans, read now", sensors,
+              query=("range",), returns=SensorList),
         Route("POST", "/v1/power", Role.OPERATOR, Reach.RANGE, "Power on, off or cycle", change, PowerRequest,
               returns=AcceptedList),
         Route("POST", "/v1/power/setup", Role.ADMIN, Reach.RANGE, "BMCs from inside: in what they are not as the inventory says, "

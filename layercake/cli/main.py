@@ -26,8 +26,8 @@ COMMANDS = {
     "events": "events", "explain": "guard", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard",
     "machine": "machines", "boot": "boots", "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check",
     "backup": "head", "restore": "head", "token": "tokens", "audit": "audit", "sim": "sim",
-    "watch": "watch", "report": "report", "console": "consoles", "dashboard": "dashboard", "tpm": "tpm", "files": "files",
-    "ssh-known-hosts": "files",
+    "watch": "watch", "report": "report", "console": "consoles", "sensors": "power", "dashboard": "dashboard", "tpm": "tpm",
+    "files": "files", "ssh-known-hosts": "files",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,12 +10,16 @@ import click
 from layercake.cli.calls import perform
 from layercake.cli.common.asking import confirm_stop
 from layercake.cli.common.command import FAILED, OK, REFUSED, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import Column
+from layercake.cli.common.output import Column, Output
 from layercake.inventory.ranges import fold
 
 _STATUS = (Column("NODE"), Column("POWER", styled=True), Column("DRIVER"), Column("ADDRESS"), Column("ERROR", flexible=True))
 _RESULT = (Column("NODE"), Column("ACCEPTED"), Column("WHY", flexible=True))
 _SETUP = (Column("NODE"), Column("ADDRESS"), Column("NOW"), Column("WHAT CHANGES", flexible=True))
+_SENSORS = (Column("NODE"), Column("DRAWS", right=True), Column("HOTTEST", right=True), Column("WHERE"),
+            Column("SLOWEST FAN", right=True), Column("HEALTH", styled=True), Column("ERROR", flexible=True))
+_READINGS = (Column("NODE"), Column("SENSOR"), Column("VALUE", right=True), Column("UNIT"), Column("HEALTH", styled=True))
+SENSORS_S = 1800.0  # some need half a minute for theirs, and a few are read at a time
 POWER_S = 180.0  # a slow BMC takes tens of seconds, and many are asked
 
 
@@ -33,9 +38,9 @@ def status(app: App, nodes: str) -> Answer:
     return Answer(answer, lambda out: out.table(_STATUS, rows, empty="no nodes"), code)
 
 
-@command(power)
+@command(power, "sensors")
 @nodes_argument
-def sensors(app: App, nodes: str) -> Answer:
+def readings(app: App, nodes: str) -> Answer:
     """Read the sensors of the nodes of RANGE: temperatures, fans, voltages."""
     return perform(app, "power.sensors", nodes, {})
 
@@ -45,6 +50,42 @@ def sensors(app: App, nodes: str) -> Answer:
 def log(app: App, nodes: str) -> Answer:
     """Read the event logs that the BMCs of RANGE keep."""
     return perform(app, "power.log", nodes, {})
+
+
+_ORDER: dict[str, Callable[[Any], Any]] = {"name": lambda row: row["node"], "power": lambda row: -(row["watts"] or 0.0),
+          "temperature": lambda row: -(row["hottest"] or 0.0),
+          "health": lambda row: ("critical", "failed", "warning", "ok", "unknown").index(row["health"])}
+
+
+@command()
+@nodes_argument
+@click.option("--all", "every", is_flag=True, help="Each reading, and not the most important ones of each node.")
+@click.option("--sort", "order", type=click.Choice(list(_ORDER)), default="name", show_default=True, help="What comes first.")
+def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
+    """Read what the machines of RANGE draw, how warm they are, and how their fans turn, now."""
+    answer = app.head.get("/v1/power/sensors", range=nodes, timeout=SENSORS_S)
+    rows = answer["sensors"] = sorted(answer["sensors"], key=_ORDER[order])
+    code = FAILED if any(row["error"] for row in rows) else OK
+
+    def show(out: Output) -> None:
+        if every:
+            out.table(_READINGS, [[row["node"], one["name"], _number(one["value"]), one["unit"], one["health"]]
+                                  for row in rows for one in row["readings"]], empty="no sensors")
+            for row in rows:
+                if row["error"]:
+                    out.note(f"{row['node']}: {row['error']}")
+            return
+        out.table(_SENSORS, [[row["node"], _number(row["watts"], " W"), _number(row["hottest"], " °C"), row["hottest_name"] or "-",
+                              _number(row["slowest_fan"], " RPM"), row["health"], row["error"]] for row in rows], empty="no nodes")
+        drawn = [row["watts"] for row in rows if row["watts"] is not None]
+        if len(drawn) > 1:
+            out.line(f"{len(drawn)} of {len(rows)} nodes draw {sum(drawn):,.0f} W")
+
+    return Answer(answer, show, code)
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:,.10g}{unit}" if abs(value) < 1000 else f"{value:,.0f}{unit}"
 
 
 def _change(app: App, nodes: str, what: str, force: bool, yes: bool) -> Answer:

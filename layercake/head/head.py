@@ -387,10 +387,10 @@ class Head:
 
     # -- what the parts ask of each other
 
-    async def ask(self, call: str, params: Mapping[str, Any]) -> Any:
+    async def ask(self, call: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
         """Asks the module that offers a call. Raises NotFound if none does, Unreachable, or the module's own error."""
         self.table.call(call)
-        return await self.host.call(self.table.caller[call], call, params)
+        return await self.host.call(self.table.caller[call], call, params, timeout)
 
     def _image(self, name: str) -> WantedImage:
         image = self.images.get(name)

@@ -162,6 +162,27 @@ def test_the_event_log_by_pyghmi(bmcs: Rack, tmp_path: Path) -> None:
     with_driver(bmcs, spec(bmcs, 0), body)
 
 
+def test_what_is_new_in_an_event_log_is_told(bmcs: Rack, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.write_text("0x04 0x04 0x31 0x01 0x07 0xff 0xff\n")         # fan, upper non-critical
+    login = ["-H", bmcs.nodes[0].bmc_address, "-U", "admin", "-P", spec(bmcs, 0).password]
+
+    async def body(service: PowerService, link: FakeLink) -> None:
+        await service.call("power.refresh", {"node": "n0"})
+        for _ in range(2):
+            service.logs._nodes["n0"].next_at = 0.0
+            await service.logs.look_due()
+        assert not [text for _, kind, text, *_ in link.events if kind == "power.bmc-log"]
+        added = await asyncio.create_subprocess_exec("ipmitool", "-I", "lanplus", "-C", "3", *login, "sel", "add", str(seen))
+        assert await added.wait() == 0
+        for _ in range(2):
+            service.logs._nodes["n0"].next_at = 0.0
+            await service.logs.look_due()
+        (text,) = [text for _, kind, text, *_ in link.events if kind == "power.bmc-log"]
+        assert "upper non-critical" in text.lower()
+    with_service(bmcs, {"n0": record(bmcs, 0)}, body)
+
+
 def test_a_system_without_event_log_says_so(bmcs: Rack) -> None:
     async def body(driver: PowerDriver) -> None:
         with pytest.raises(Unsupported, match="keeps none"):

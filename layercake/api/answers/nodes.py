@@ -306,6 +306,35 @@ class PowerList(msgspec.Struct):
     power: list[PowerShown]
 
 
+class Reading(msgspec.Struct):
+    """A sensor. `value` null: it has none now; `health` is ok, warning, critical, failed or unknown."""
+
+    name: str
+    value: float | None
+    unit: str
+    health: str
+
+
+class SensorsShown(msgspec.Struct):
+    """What a machine's sensors say: what it draws, the hottest place, the slowest fan, the worst health; `error`: why nothing is
+    known."""
+
+    node: str
+    error: str
+    watts: float | None
+    hottest: float | None
+    hottest_name: str
+    slowest_fan: float | None
+    health: str
+    readings: list[Reading]
+
+
+class SensorList(msgspec.Struct):
+    """Sensors of nodes."""
+
+    sensors: list[SensorsShown]
+
+
 class SetupShown(msgspec.Struct):
     """A BMC: where the inventory has it, where it is, in what it is not as wanted, and whether that was changed."""
 

@@ -109,7 +109,7 @@ class Consoles:
             raise InputError("cannot search the consoles' logs: of which nodes?", hint="name them; @all is every node")
         names = [record.name for record in self._nodes.select(text)]
         asked = {"names": names, "pattern": pattern, "regex": regex, "ignore_case": ignore_case, "limit": limit}
-        found: dict[str, Any] = await self._head.host.call(self._head.table.caller[SEARCH], SEARCH, asked, timeout=60.0)
+        found: dict[str, Any] = await self._head.ask(SEARCH, asked, timeout=60.0)
         return found
 
     @contextlib.asynccontextmanager

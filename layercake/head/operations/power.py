@@ -16,9 +16,12 @@ from layercake.head.operations.calls import Calls
 from layercake.head.operations.nodes import Nodes
 from layercake.head.state.store import Record
 from layercake.head.views.nodes import parts_view
+from layercake.head.views.power import sensors_view
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 
+SENSORS, READ_AT_ONCE, READ_S = "power.sensors", 16, 60.0
+"""How many nodes' sensors are read at the same time, and how long one may take."""
 STATUS, REFRESH, LOGIN, SCAN = "power.status", "power.refresh", "power.login", "power.scan"
 ANSWERS_S, PAUSE_S, AT_ONCE, MOST_ANSWER = 60.0, 2.0, 16, 65536
 """For how many seconds a BMC that was set up may be silent, how often it is asked, how many are set up at once, and the bytes of a
@@ -55,6 +58,22 @@ class Power:
     async def status(self, text: str) -> list[dict[str, Any]]:
         """What the BMCs say now; one that does not answer has an error in its row."""
         return [self._row(answer) for answer in await self._calls.ask(STATUS, text, {})]
+
+    async def sensors(self, text: str) -> list[dict[str, Any]]:
+        """What the sensors of nodes say, a row for each (views/power.py): so many at a time as BMCs bear. Raises InputError."""
+        if not text:
+            raise InputError("cannot read sensors: of which nodes?", hint="name them; @all is every node")
+        turns = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def one(record: Record) -> dict[str, Any]:
+            async with turns:
+                try:
+                    said = await self._head.ask(SENSORS, {"node": record.node.id}, timeout=READ_S)
+                    return {"node": record.name, "error": "", **sensors_view(said)}
+                except LayercakeError as error:
+                    return {"node": record.name, "error": error.message, **sensors_view(())}
+
+        return list(await asyncio.gather(*(one(record) for record in self._nodes.select(text))))
 
     def _row(self, answer: dict[str, Any]) -> dict[str, Any]:
         known = parts_view(self._head.store.named(answer["node"]).node, self._head.table).get("bmc") or {}
