@@ -53,6 +53,7 @@ from layercake.head.machines.module import HARDWARE
 from layercake.head.machines.table import Rows
 from layercake.head.nodekeys import NodeKeyring
 from layercake.head.pki import Authority
+from layercake.head.reading import Readers
 from layercake.head.releases.keeper import Keeper
 from layercake.head.releases.kept import Releases
 from layercake.head.releases.means import HeadMeans
@@ -156,6 +157,7 @@ class Head:
             self.store, self.desire, self.nodes, self.sync, self.joining, self.files.keys, self.disks, self.machines, self.vault,
             self.table, self.order, self.ask, self.teller.changed), self.clock)
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
+        self.readers = Readers()
         self._tasks: list[asyncio.Task[None]] = []
 
     def _serves(self, node: str) -> str:
@@ -230,6 +232,7 @@ class Head:
         await self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await self.files.close()
+        await self.readers.close()
         await self.host.stop()
         await self.services.stop()
         self.sync.close()

@@ -1,29 +1,35 @@
 """Reads an inventory in a process of its own: one of 16 MB keeps a processor busy for a minute, and fills memory on the way.
 
-    python -m layercake.head.reading      a Question on standard input, an Answer on standard output, both in MessagePack
+    python -m layercake.head.reading      Questions on standard input, Answers on standard output, in MessagePack (see standing)
+
+It stays for the next question, and remembers what it read last.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
-from layercake.inventory.schema import mark_of
+from layercake.inventory.schema import Memory, Node, mark_of
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.aside import Aside, Bounds
 from layercake.moduleapi.module import Module, Part
 from layercake.moduleapi.network import Network
+from layercake.moduleapi.standing import serve
 
 MISTAKES = 500
 """Mistakes that are told; who has made more corrects these first."""
 SMALL = 16384
 _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
+READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
+"""What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -71,19 +77,49 @@ def parts_of(modules: dict[str, str]) -> dict[str, Part]:
     return found
 
 
-def answer(question: Question) -> Answer:
+class Remembered:
+    """What is known of the last inventory: its entries, and each node's record and its mark."""
+
+    def __init__(self) -> None:
+        self.entries = Memory()
+        self._told: Mapping[str, tuple[Node, bytes, bytes]] = {}
+        self._modules: dict[str, str] = {}
+        self._parts: dict[str, Part] = {}
+
+    def parts(self, modules: dict[str, str]) -> dict[str, Part]:
+        """The modules' parts of a node."""
+        if modules != self._modules:
+            self.entries, self._told = Memory(), {}
+            self._modules, self._parts = modules, parts_of(modules)
+        return self._parts
+
+    def told(self, nodes: Mapping[str, Node]) -> Mapping[str, tuple[Node, bytes, bytes]]:
+        """Each node with its record in MessagePack and the mark of that."""
+        known, found = self._told, {}
+        for name, node in nodes.items():
+            had = known.get(name)
+            if had is None or had[0] is not node:  # 12 us
+                data = msgspec.msgpack.encode(node.to_record())
+                had = node, data, mark_of(data)
+            found[name] = had
+        self._told = found
+        return found
+
+
+def answer(question: Question, remembered: Remembered | None = None) -> Answer:
     """Reads."""
-    parts = parts_of(question.modules)
+    remembered = remembered or Remembered()
+    parts = remembered.parts(question.modules)
     try:
         found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches,
-                     known_profiles=question.profiles, heads=question.heads)
+                     known_profiles=question.profiles, heads=question.heads, memory=remembered.entries)
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
     marks = question.marks
-    encoded = ((name, msgspec.msgpack.encode(node.to_record())) for name, node in found.nodes.items())
-    return Answer([msgspec.Raw(data) for name, data in encoded if marks.get(name) != mark_of(data)],
+    records = remembered.told(found.nodes)
+    return Answer([msgspec.Raw(data) for name, (_, data, mark) in records.items() if marks.get(name) != mark],
                   [name for name in marks if name not in found.nodes], [w.to_record() for w in found.warnings[:MISTAKES]],
                   dict(found.networks))
 
@@ -111,10 +147,28 @@ def said(file: str, found: Answer) -> tuple[Problem, ...]:
     return tuple(problems_of(found.warnings))
 
 
+class Readers:
+    """The two: those who may only look do not keep an apply waiting."""
+
+    def __init__(self) -> None:
+        self.plans, self.applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING, urgent=True)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that there are now."""
+        return [pid for aside in (self.plans, self.applied) for pid in aside.pids]
+
+    async def close(self) -> None:
+        """Ends both processes."""
+        await self.plans.close()
+        await self.applied.close()
+
+
 def main() -> None:
-    """One question, one answer."""
-    question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(answer(question)))
+    """One question after the other."""
+    remembered = Remembered()
+    gc.set_threshold(100_000, 20, 100)
+    serve(lambda data: msgspec.msgpack.encode(answer(msgspec.msgpack.decode(data, type=Question), remembered)))
 
 
 if __name__ == "__main__":

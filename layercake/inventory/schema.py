@@ -135,3 +135,46 @@ def groups_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
         for group in node.groups:
             found.setdefault(group, []).append(name)
     return {group: tuple(names) for group, names in sorted(found.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an entry, a node or a range, has become: its nodes, and what no other node may have."""
+
+    nodes: dict[str, Node]
+    alone: frozenset[tuple[str, object]]
+
+
+class Again(Exception):
+    """The inventory is to be read without what is remembered."""
+
+
+class Memory:
+    """The entries of the last inventory that was read: one that stands there as before, among the same groups, is not read again.
+
+    Only what had no mistake is remembered. A reading in which there is any mistake, or in which two entries want the same, is done
+    again without it (load.load): so what is said of a mistake never depends on what was read before.
+    """
+
+    def __init__(self) -> None:
+        self._about = ""
+        self._kept: dict[tuple[str, str], Kept] = {}
+        self._now: dict[tuple[str, str], Kept] = {}
+
+    def begin(self, about: str) -> None:
+        """Begins a reading. `about` is all else that says what becomes of an entry."""
+        if about != self._about:
+            self._about, self._kept = about, {}
+        self._now = {}
+
+    def find(self, key: tuple[str, str]) -> Kept | None:
+        """What an entry, by its key and the words of its values, has become before."""
+        return self._kept.get(key)
+
+    def keep(self, key: tuple[str, str], kept: Kept) -> None:
+        """Notes what one has become in this reading."""
+        self._now[key] = kept
+
+    def end(self) -> None:
+        """The reading was without mistakes: what is not in this inventory is forgotten."""
+        self._kept, self._now = self._now, {}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from layercake.kraken.errors import OperationFailed, Refused
+from layercake.moduleapi.standing import Ended, Standing, TooLong, end
 
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
 RESTS, LONGEST_REST_S = 2.0, 10.0
@@ -51,6 +51,7 @@ class Aside:
         self._turn = asyncio.Lock()
         self._there = 0
         self._rested = 0.0
+        self._standing: dict[str, Standing] = {}
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -74,21 +75,59 @@ class Aside:
         """What `python -m MODULE ARGUMENTS` prints, given `data`. Raises OperationFailed for one that ends badly or takes too much.
         Within a turn."""
         process = await asyncio.create_subprocess_exec(
-            "setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", *self._place,
-            sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            process_group=0, env={k: os.environ[k] for k in _KEPT if k in os.environ})
+            *self._argv(module, *arguments), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, process_group=0,
+            env=_environment())
         try:
             async with asyncio.timeout(self._bounds.seconds):
                 out = await self._talk(process, data)
                 status = await process.wait()
         except TimeoutError:
-            raise OperationFailed(f"cannot {self._what}: it took longer than {self._bounds.seconds:.0f} s") from None
+            raise self._too_slow() from None
         finally:
-            await _end(process)
+            await end(process)
         if not out:
-            raise OperationFailed(f"cannot {self._what}: the process for it ended with status {status}",
-                                  hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log")
+            raise self._ended(status)
         return out
+
+    async def ask(self, module: str, data: bytes) -> bytes:
+        """What `python -m MODULE` answers (standing.serve), in a process that stays for the next question. Raises as `run`. Within
+        a turn."""
+        standing = self._standing.get(module)
+        if standing is None:
+            standing = self._standing[module] = Standing(self._argv(module), self._bounds.answer, _environment)
+        try:
+            async with asyncio.timeout(self._bounds.seconds):
+                return await standing.ask(data)
+        except TimeoutError:
+            raise self._too_slow() from None
+        except TooLong:
+            raise self._too_long() from None
+        except Ended as ended:
+            raise self._ended(ended.status) from None
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that stay."""
+        return [standing.pid for standing in self._standing.values() if standing.pid]
+
+    async def close(self) -> None:
+        """Ends what stays. Who waits for its answer gets OperationFailed."""
+        for standing in self._standing.values():
+            await standing.close()
+
+    def _argv(self, module: str, *arguments: str) -> tuple[str, ...]:
+        return ("setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--as={self._bounds.memory}", "--core=0", "--", *self._place,
+                sys.executable, "-m", module, *arguments)
+
+    def _too_slow(self) -> OperationFailed:
+        return OperationFailed(f"cannot {self._what}: it took longer than {self._bounds.seconds:.0f} s")
+
+    def _too_long(self) -> OperationFailed:
+        return OperationFailed(f"cannot {self._what}: the answer is larger than {self._bounds.answer >> 20} MiB")
+
+    def _ended(self, status: int) -> OperationFailed:
+        return OperationFailed(f"cannot {self._what}: the process for it ended with status {status}",
+                               hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log")
 
     async def _talk(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
         """Gives and takes. The pipes are bounded, so both at once."""
@@ -100,25 +139,15 @@ class Aside:
                 parts.append(part)
                 size += len(part)
                 if size > self._bounds.answer:
-                    raise OperationFailed(f"cannot {self._what}: the answer is larger than {self._bounds.answer >> 20} MiB")
+                    raise self._too_long()
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         return b"".join(parts)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ends the process, and what it has started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101 (for the type checker)
-    if not process.stdin.is_closing():
-        process.stdin.transport.abort()
-    while await process.stdout.read(1 << 18):  # asyncio sees no end before it has seen that of the pipe
-        pass
-    with contextlib.suppress(ConnectionError):  # it did not read all
-        await process.stdin.wait_closed()
-    await process.wait()
+def _environment() -> dict[str, str]:
+    return {k: os.environ[k] for k in _KEPT if k in os.environ}
 
 
 async def _send(process: asyncio.subprocess.Process, data: bytes) -> None:

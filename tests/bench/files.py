@@ -56,11 +56,11 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     gc.set_threshold(*GARBAGE)
     changes, found = Operations(head).inventory, dict[str, float]()
     await changes.apply(site(count), "bench.yaml", None, False)
-    async with measured(found, "first"):  # with a host key for each node
+    async with measured(head, found, "first"):  # with a host key for each node
         await ask(head)
         await head.files.close()  # what a process took counts when it has ended
     (sources / "f0.j2").write_text("other\n" + TEXT.format(n=0))
-    async with measured(found, "change"):
+    async with measured(head, found, "change"):
         await changes.apply(site(count), "bench.yaml", None, False)
         await ask(head)
         await head.files.close()

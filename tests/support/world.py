@@ -59,6 +59,7 @@ class World:
 
     async def close_head(self) -> None:
         await self.head.guard.stop()
+        await self.head.readers.close()
         self.head.sync.close()
         await self.head.database.close(self.head.store)
 

@@ -35,12 +35,10 @@ from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
-from layercake.moduleapi.aside import Aside, Bounds
+from layercake.moduleapi.aside import Aside
 from layercake.moduleapi.module import Part
 from layercake.moduleapi.network import Network
 
-READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
-"""What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
@@ -115,7 +113,7 @@ class InventoryChanges:
         self._head, self._files = head, files
         self._store = head.store
         self._marks: dict[str, tuple[Node, bytes]] = {}
-        self._plans, self._applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING, urgent=True)
+        self._plans, self._applied = head.readers.plans, head.readers.applied
 
     async def _parse(self, aside: Aside, text: str, file: str) -> _Read:
         """Reads an inventory against the images in the store; a big one in the process that this one's turn is for. Raises
@@ -131,7 +129,7 @@ class InventoryChanges:
             told = await asyncio.to_thread(answer, question)
         else:
             data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-            out = await aside.run("layercake.head.reading", data=data)
+            out = await aside.ask("layercake.head.reading", data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
         nodes = {node.name: node async for node in slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
