@@ -11,6 +11,7 @@ import click
 
 from layercake.cli.common.asking import confirm_stop, who
 from layercake.cli.common.client import quoted
+from layercake.cli.common.columns import arranged, column_of, fields_of, kind_of
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output, seconds, short
 from layercake.cli.events import HISTORY, event_row
@@ -36,18 +37,30 @@ for _command in (maintenance, take, remedy, release):
 @command(node, "list")
 @click.argument("nodes", metavar="[RANGE]", default="")
 @click.option("--where", default="", metavar="QUERY", help="Only those that it means: 'status!=converged and unchanged>5m'.")
-def list_(app: App, nodes: str, where: str) -> Answer:
+@click.option("--columns", default="", metavar="NAME,..",
+              help="Of name, status, ip, groups, seen, unchanged, place, label:KEY, power, and more.")
+@click.option("--sort", "order", default="", metavar="NAME", help="In the order of this column; -NAME the other way round.")
+def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
     """List nodes: all, or those of RANGE (n[0-3], @group)."""
-    answer = app.head.get("/v1/nodes", range=nodes, where=where)
+    chosen = [name for name in columns.split(",") if name]
+    asked = fields_of([*chosen, *([order.removeprefix("-")] if order else [])]) if chosen else ""
+    answer = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
+    variables = answer.get("variables") or list(answer["nodes"][0]["state"] if answer["nodes"] else ())
+    if order:
+        answer["nodes"] = arranged(answer["nodes"], order, variables)
+    kinds = [kind_of(name, variables) for name in chosen]
 
     def show(out: Output) -> None:
-        views = answer["nodes"]
-        variables = answer.get("variables") or list(views[0]["state"] if views else ())
+        empty = "no nodes; `layercake apply FILE` brings some"
+        if chosen:
+            rows = [[kind.text(v) for kind in kinds] for v in answer["nodes"]]
+            out.table([column_of(name) for name in chosen], rows, empty=empty)
+            return
         columns = (Column("NAME"), Column("STATUS", styled=True), *(Column(v.upper(), styled=True) for v in variables),
                    Column("IMAGES"), Column("IP"), Column("SEEN", right=True), Column("DETAIL", flexible=True))
         rows = [[v["name"], v["status"], *(v["state"].get(name, "-") for name in variables), _images(v), v["ip"],
-                 seconds(v["last_seen_s"]), v["status_text"]] for v in views]
-        out.table(columns, rows, empty="no nodes; `layercake apply FILE` brings some")
+                 seconds(v["last_seen_s"]), v["status_text"]] for v in answer["nodes"]]
+        out.table(columns, rows, empty=empty)
 
     return Answer(answer, show)
 

@@ -1,0 +1,183 @@
+"""Faults that are planted in a rack, and what `layercake explain` makes of them: `python vm-testbed/plantedfaults.py`.
+
+Each machine has one fault, but three, which lose their network together when all others have theirs. Prints what is said of each,
+and ends with 1 if a cause is not named. `--only WORD` plants those alone whose name has the word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from headclient import HeadRunError
+from headrun import HeadRun
+from sampleimages import crashing_image, plain_image
+from vrack import netns
+from vrack.rack import Rack
+from vrack.spec import VmSpec
+
+from imageapi.build.squash import squash
+
+LIMIT_S = 600.0
+SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
+            "boot": {"attempts": 2, "step_s": 40.0, "join_s": 90.0}, "guard": {"outage_nodes": 2}}
+LARGE_BYTES = 600 << 20
+ROGUE = "10.99.0.250"
+GROUP = "pod"
+
+
+PLAIN = VmSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of one machine: what it is, by what its cause is recognised in what is said, and its machine."""
+
+    name: str
+    said: str
+    spec: VmSpec = PLAIN
+
+
+FAULTS = (
+    Fault("dead BMC", r"cannot reach the BMC"),
+    Fault("wrong MAC address", r"nothing was heard of its firmware"),
+    Fault("no driver for its card", r"driver", VmSpec(nic="e1000")),
+    Fault("image that ends at once", r"crash|exit"),
+    Fault("image larger than its memory", r"memory|space|large"),
+    Fault("rogue DHCP server", r"10\.99\.0\.250|another DHCP server|other server|foreign"),
+    Fault("wrong password of its BMC", r"refuses the user or the password"),
+    Fault("frozen node", r"frozen|freeze|a person"),
+    Fault("cable pulled", r"nothing was heard of its firmware"),
+)
+OUTAGE = 3
+
+
+class Planted:
+    """A rack with these faults, and its head."""
+
+    def __init__(self, directory: Path, faults: Sequence[Fault]) -> None:
+        self.directory, self.faults = directory, faults
+        self.rack = Rack(directory / "rack", [*(one.spec for one in faults), *(VmSpec() for _ in range(OUTAGE))])
+        self.head = HeadRun(self.rack, directory / "head")
+        self.index = {one.name: number for number, one in enumerate(faults)}
+        self.pod = [f"n{number}" for number in range(len(faults), len(faults) + OUTAGE)]
+
+    def node(self, name: str) -> str:
+        return f"n{self.index[name]}"
+
+    def up(self) -> None:
+        """The rack, the head, and its images."""
+        self.rack.up()
+        self.head.init(SETTINGS)
+        self.head.start()
+        large = self.directory / "large.squashfs"
+        tree = self.directory / "large"
+        tree.mkdir()
+        (tree / "init").symlink_to("payload")
+        (tree / "payload").write_bytes(os.urandom(LARGE_BYTES))
+        squash(tree, large)
+        for name, path in (("plain", plain_image("plain-1")), ("crash", crashing_image("crash")), ("large", large)):
+            self.head.api("POST", "/v1/images", {"path": str(path), "name": name, "systemd": False, "command": ["/init"]}, 300.0)
+
+    def inventory(self) -> dict[str, Any]:
+        """With the faults that are in an inventory."""
+        data: dict[str, Any] = yaml.safe_load(self.rack.inventory(images=["plain"]))
+        nodes, secrets = data["nodes"], self.rack.secrets
+        assert secrets is not None  # noqa: S101 (the rack is up)
+        wrong = secrets.password_file.with_name("wrong")
+        wrong.write_text("not-the-password\n")
+        wrong.chmod(0o600)
+        data["groups"][GROUP] = {"domain": True}
+        for name in self.pod:
+            nodes[name]["groups"].append(GROUP)
+        changes: dict[str, dict[str, Any]] = {
+            "wrong MAC address": {"mac": "52:54:00:99:99:99"}, "image that ends at once": {"images": ["crash"]},
+            "image larger than its memory": {"images": ["large"]}}
+        for fault, change in changes.items():
+            if fault in self.index:
+                nodes[self.node(fault)] |= change
+        if "wrong password of its BMC" in self.index:
+            nodes[self.node("wrong password of its BMC")]["bmc"]["password"] = {"file": str(wrong)}
+        return data
+
+    def plant(self) -> None:
+        """The faults that are in the rack."""
+        if "dead BMC" in self.index:
+            self.rack.pause_bmc(self.index["dead BMC"])
+        if "cable pulled" in self.index:
+            self.rack.unplug(self.index["cable pulled"])
+        if "rogue DHCP server" in self.index:
+            mac = self.rack.nodes[self.index["rogue DHCP server"]].mac
+            self.rack.run(["ip", "address", "add", f"{ROGUE}/24", "dev", "br0"])
+            self.rack.exec(["dnsmasq", "--no-daemon", "--port=0", "--interface=br0", "--bind-interfaces",
+                            f"--listen-address={ROGUE}", "--dhcp-range=10.99.0.240,10.99.0.249",
+                            "--dhcp-ignore=tag:!known", f"--dhcp-host={mac}",
+                            f"--dhcp-leasefile={self.directory / 'rogue.leases'}", "--dhcp-reply-delay=0"],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.head.apply(yaml.safe_dump(self.inventory()))
+        if "frozen node" in self.index:
+            self.head.cli("freeze", self.node("frozen node"), "--reason", "a planted fault", "--yes", check=False)
+
+    def causes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.head.api("GET", "/v1/causes")["causes"]
+        return found
+
+    def said_of(self, node: str) -> str:
+        """What `layercake explain` says of the cause that a node has, "" if it has none."""
+        return next((f"{c['status']}: {c['text']} ({c['example']})" for c in self.causes() if node in c["nodes"]), "")
+
+    def named(self, fault: Fault) -> bool:
+        """Whether its cause is named."""
+        return re.search(fault.said, self.said_of(self.node(fault.name))) is not None
+
+    def outage(self) -> str:
+        """Three nodes lose their network together: what is said of that."""
+        self.head.wait_converged(LIMIT_S, set(self.pod))
+        for number in range(len(self.faults), len(self.faults) + OUTAGE):
+            netns.set_link(self.rack.namespace, netns.tap(number), up=False)
+        self.head.wait("an outage is called", lambda: self.head.api("GET", "/v1/status")["guard"]["outages"], 120)
+        return self.head.cli("status").stdout
+
+    def down(self) -> None:
+        """Everything away."""
+        self.head.close()
+        self.rack.down()
+
+
+def main() -> int:
+    """Plants them, waits until each has been named, and says what was said."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="Faults whose names have this word.")
+    only = parser.parse_args().only
+    faults, missed = [one for one in FAULTS if only in one.name], 0
+    with tempfile.TemporaryDirectory(prefix="layercake-faults-") as directory:
+        found = Planted(Path(directory), faults)
+        try:
+            found.up()
+            found.plant()
+            for fault in faults:
+                try:
+                    took = found.head.wait(f"{fault.name} is named", partial(found.named, fault), LIMIT_S)
+                    how = f"named (waited {took:.0f} s)"
+                except HeadRunError:
+                    how, missed = "NOT NAMED", missed + 1
+                print(f"{fault.name:<30} {how}  {found.said_of(found.node(fault.name))}", flush=True)
+            print(found.outage(), flush=True)
+            print(found.head.cli("explain", check=False).stdout, flush=True)
+        finally:
+            found.down()
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
