@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.kraken.errors import OperationFailed, Unreachable
+from powerman.looks.health import Health
 
 
 class PowerState(enum.Enum):
@@ -145,6 +146,10 @@ class PowerDriver(Protocol):
     @property
     def progress(self) -> str:
         """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
+
+    @property
+    def health(self) -> Health:
+        """What the BMC said of the machine's health when the state was last read."""
 
     @property
     def drive(self) -> VirtualDrive | None:

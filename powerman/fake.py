@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
 from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.looks.health import Health
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class FakeDriver:
     delay_s: float = 0.0
     answer_s: float = 0.0           # how slow it has shown itself to be
     forgets: int = 0                # how often it forgets the boot device
+    health: Health = field(default_factory=Health)     # what it says of the machine
     progress: str = ""              # what the firmware is at
     boot: bool = False              # whether the next boot is from the network
     drive: FakeDrive | None = None  # its virtual drive

@@ -14,6 +14,7 @@ from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsuppo
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
+from powerman.looks.health import Health, ipmi_health
 from powerman.looks.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.rmcp_session import NoSession, Session, SuiteRefused, begin, probe
@@ -65,6 +66,7 @@ class IpmiDriver:
         self._pool = pool
         self._suites = [rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))]
         self._pace = Pace(spec.timeout_s / 2 if spec.timeout_s > TIMEOUT_S else 0.0)
+        self.health = Health()
         self.progress = ""      # IPMI has no cheap way to ask
         self._ipmi_2_0: bool | None = None      # not known until it was asked
         self._kept: Session | None = None
@@ -80,7 +82,9 @@ class IpmiDriver:
         """Reads the power state."""
         async with self._session() as session:
             if session:
-                return parse_power(await session.command(_CHASSIS, _GET_STATUS, user=True))
+                status = await session.command(_CHASSIS, _GET_STATUS, user=True)
+                self.health = ipmi_health(status)
+                return parse_power(status)
             return PowerState.ON if await self._pyghmi("state") == "on" else PowerState.OFF
 
     async def on(self) -> None:

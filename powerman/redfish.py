@@ -22,6 +22,7 @@ from powerman.console.redfish import RedfishSource
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
+from powerman.looks.health import Health, redfish_health
 from powerman.looks.look import link_of, redfish_boot, redfish_clock
 from powerman.redfish_facts import Targets, boots_by, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
@@ -80,7 +81,7 @@ class RedfishDriver:
         self._sushy = SushyClient(spec)
         self._targets: Targets | None = None
         self._slowest = 0.0
-        self.progress = ""
+        self.progress, self.health = "", Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
 
@@ -92,7 +93,7 @@ class RedfishDriver:
     async def state(self) -> PowerState:
         """Reads the power state."""
         system = await self._system()
-        self.progress = progress(system)
+        self.progress, self.health = progress(system), redfish_health(system)
         return parse_power(system, self._spec.where)
 
     async def on(self) -> None:

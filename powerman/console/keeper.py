@@ -199,8 +199,8 @@ class Consoles:
         if error is not None:
             kept.failures += 1
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
-            # Not at once: it may be the BMC that is away, of which others tell.
-            if kept.told is not kind and (kind is events.CONSOLE_TAKEN or kept.failures >= _TELL_AFTER):
+            # Not at once: the BMC may be away, of which others tell, or have a session of ours before a crash, which it will end.
+            if kept.told is not kind and kept.failures >= _TELL_AFTER:
                 kept.told = kind
                 self._link.event(node, kind, str(error))
         elif console.state is State.OPEN:

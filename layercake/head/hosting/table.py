@@ -161,6 +161,11 @@ class Table:
         """What the modules have a node told with its desired state."""
         return {k: v for m in self.modules.values() if m.tells is not None for k, v in m.tells(node.parts.get(m.name)).items()}
 
+    def held(self, node: Node, values: Mapping[str, str]) -> str:
+        """Why rolls are to leave a node out, by the first module that wants it; "" if none does."""
+        found = (m.held(node.parts.get(m.name), values) for m in self.modules.values() if m.held is not None)
+        return next(filter(None, found), "")
+
     def call(self, name: str) -> Call:
         """A call. Raises NotFound."""
         found = self.calls.get(name)
