@@ -110,8 +110,8 @@ class Consoles:
         return [(at, said) for at, said in found if at is not None]
 
     def size(self, node: str) -> int:
-        """Bytes of a node's newest file, as far as this process has written to it."""
-        return self._logs.sizes.get(self.of(node).name, 0)
+        """Bytes of a node's newest file, 0 without one."""
+        return self._logs.size(self.of(node).name)
 
     async def search(self, names: Sequence[str], pattern: str, *, regex: bool, ignore_case: bool,
                      limit: int) -> tuple[list[Match], bool]:
