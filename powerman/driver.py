@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.kraken.errors import OperationFailed, Unreachable
+from powerman.looks.hardware import Fact
 from powerman.looks.health import Health
 
 
@@ -188,6 +189,9 @@ class PowerDriver(Protocol):
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the event log, oldest first."""
+
+    async def hardware(self) -> list[Fact]:
+        """Reads makers, models, serial numbers and versions of firmware."""
 
     async def log_mark(self) -> LogMark | None:
         """Whether the event log has changed, by a cheap question; None where only reading it tells. Raises Unsupported without

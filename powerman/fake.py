@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
 from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.looks.hardware import Fact
 from powerman.looks.health import Health
 
 
@@ -134,6 +135,11 @@ class FakeDriver:
         """Its log."""
         self.called("event_log")
         return list(self.log)
+
+    async def hardware(self) -> list[Fact]:
+        """One fact."""
+        self.called("hardware")
+        return [Fact("System", "Model", "made-up")]
 
     async def log_mark(self) -> LogMark | None:
         """How long its log is, unless `marks` is off."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.looks.hardware import Fact
 from powerman.looks.health import Health
 from powerman.settings import BmcSpec
 
@@ -131,6 +132,10 @@ class SimDriver:
 
     async def event_log(self) -> list[LogEntry]:
         """Nothing."""
+        return []
+
+    async def hardware(self) -> list[Fact]:
+        """It has none."""
         return []
 
     async def log_mark(self) -> LogMark | None:
