@@ -18,6 +18,7 @@ from layercake.kraken.events import EventKind
 from powerman import events
 from powerman.breaker import Breaker
 from powerman.driver import LoginRefused, PowerDriver, PowerState
+from powerman.looks.health import Health
 from powerman.settings import BmcSpec, Limits
 
 Result = TypeVar("Result")
@@ -90,6 +91,7 @@ class ManagedBmc:
         self.outage: Outage | None = None
         self.breaker = Breaker.fresh(limits, clock.now())
         self.reached = asyncio.Event()      # set while it answers
+        self.healthy: Callable[[Health], None] = lambda health: None     # is told what it says of the machine's health
         self._lanes = lanes
         self._turns = asyncio.Lock()
         self._progress = ""
@@ -142,6 +144,7 @@ class ManagedBmc:
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""
         found = await self.ask(self.driver.state)
+        self.healthy(self.driver.health)
         self.power_before, self.power = self.power, found
         if found is PowerState.ON and self.driver.progress not in ("", self._progress):
             self.note(events.FIRMWARE, f"its firmware is at {self.driver.progress}")

@@ -11,6 +11,7 @@ from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman.console.calls import CONSOLE_CALLS
 from powerman.driver import LogEntry, Sensor
 from powerman.inventory import ip_in
+from powerman.looks.hardware import Fact
 from powerman.looks.look import Looked
 from powerman.looks.scan import PAGE, Found
 
@@ -42,6 +43,13 @@ async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
     """The BMC's event log, oldest first."""
     async with service.asking(request.node) as bmc:
         return await bmc.ask(bmc.driver.event_log)
+
+
+@call("power.hardware", role=Role.OPERATOR, answer=list[Fact])
+async def hardware(service: PowerService, request: NodeRequest) -> list[Fact]:
+    """What the BMC knows of the machine's parts: makers, models, serial numbers, versions of firmware."""
+    async with service.asking(request.node) as bmc:
+        return await bmc.ask(bmc.driver.hardware)
 
 
 class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -98,4 +106,4 @@ async def login(service: PowerService, request: NodeRequest) -> Login:
     return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, look, scan, password, login, *CONSOLE_CALLS)
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, hardware, look, scan, password, login, *CONSOLE_CALLS)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.kraken.errors import OperationFailed, Unreachable
+from powerman.looks.hardware import Fact
+from powerman.looks.health import Health
 
 
 class PowerState(enum.Enum):
@@ -147,6 +149,10 @@ class PowerDriver(Protocol):
         """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
 
     @property
+    def health(self) -> Health:
+        """What the BMC said of the machine's health when the state was last read."""
+
+    @property
     def drive(self) -> VirtualDrive | None:
         """Its virtual drive, None if what it speaks has no such thing."""
 
@@ -183,6 +189,9 @@ class PowerDriver(Protocol):
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the event log, oldest first."""
+
+    async def hardware(self) -> list[Fact]:
+        """Reads makers, models, serial numbers and versions of firmware."""
 
     async def log_mark(self) -> LogMark | None:
         """Whether the event log has changed, by a cheap question; None where only reading it tells. Raises Unsupported without

@@ -31,7 +31,10 @@ CONSOLE_LOG = EventKind("power.console-log", Severity.WARNING,
 CONSOLE_LOG_BACK = EventKind("power.console-log-back", Severity.INFO, "The logs of the consoles are written again.")
 BMC_LOG = EventKind("power.bmc-log", Severity.INFO,
     "The BMC has written something into its event log; the severity is the BMC's. Each entry is told once.")
+HEALTH = EventKind("power.health", Severity.INFO,
+    "The BMC says another health of its machine than before; the severity is that of what it says.")
 
 EVENTS: tuple[EventKind, ...] = (STATE, UNREACHABLE, RECOVERED, NO_BMC, BY_HAND, FIRMWARE, BOOT_DEVICE, MEDIUM,
                                  MEDIUM_STAYS, SOFT_OFF, CONSOLE_TAKEN,
-                                 CONSOLE_LOST, CONSOLE_BACK, CONSOLE_LOG, CONSOLE_LOG_BACK, BMC_LOG)
+                                 CONSOLE_LOST, CONSOLE_BACK, CONSOLE_LOG, CONSOLE_LOG_BACK, BMC_LOG,
+                                 HEALTH)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
 from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.looks.hardware import Fact
+from powerman.looks.health import Health
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class FakeDriver:
     delay_s: float = 0.0
     answer_s: float = 0.0           # how slow it has shown itself to be
     forgets: int = 0                # how often it forgets the boot device
+    health: Health = field(default_factory=Health)     # what it says of the machine
     progress: str = ""              # what the firmware is at
     boot: bool = False              # whether the next boot is from the network
     drive: FakeDrive | None = None  # its virtual drive
@@ -132,6 +135,11 @@ class FakeDriver:
         """Its log."""
         self.called("event_log")
         return list(self.log)
+
+    async def hardware(self) -> list[Fact]:
+        """One fact."""
+        self.called("hardware")
+        return [Fact("System", "Model", "made-up")]
 
     async def log_mark(self) -> LogMark | None:
         """How long its log is, unless `marks` is off."""

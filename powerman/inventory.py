@@ -166,6 +166,9 @@ class Bmc(NodePart, frozen=True, kw_only=True):
     boot: Annotated[Literal["network", "media", "uri"], Check(one_of(*BOOTS)), Meta(
         description="What the BMC is told to boot the node by. network; redfish: media, the boot medium, which the head puts into "
                     "the BMC's virtual drive for one boot; or uri, UEFI HTTP Boot of what the head has for the node.")] = "network"
+    health: Annotated[Literal["report", "hold"], Check(one_of("report", "hold")), Meta(
+        description="What becomes of a node whose BMC says that the machine is not well (the variable bmc-health): that is "
+                    "reported, or rolls leave it out too.")] = "report"
     console: Annotated[Literal["", "log", "attach", "off"], Check(one_of(*CONSOLES)), Meta(
         description="Its serial console. log: open all the time, and kept in a file; attach: open while somebody looks at it; off: "
                     "never. Without it, as `power.console.keep` in config.yaml says.")] = ""

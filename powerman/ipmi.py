@@ -10,10 +10,12 @@ from typing import Any
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.console.ipmi import SolSource
-from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import LogEntry, LoginRefused, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
+from powerman.looks.hardware import MOST, Fact, facts, ipmi_firmware
+from powerman.looks.health import Health, ipmi_health
 from powerman.looks.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.rmcp_session import NoSession, Session, SuiteRefused, begin, probe
@@ -21,6 +23,7 @@ from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
 _GET_STATUS, _CONTROL, _SET_BOOT, _GET_BOOT = 0x01, 0x02, 0x08, 0x09
+_APP, _GET_DEVICE = 0x06, 0x01
 _STORAGE, _GET_SEL_INFO, _GET_SEL_TIME = 0x0A, 0x40, 0x48
 
 # Chassis Control (section 28.3)
@@ -65,6 +68,7 @@ class IpmiDriver:
         self._pool = pool
         self._suites = [rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))]
         self._pace = Pace(spec.timeout_s / 2 if spec.timeout_s > TIMEOUT_S else 0.0)
+        self.health = Health()
         self.progress = ""      # IPMI has no cheap way to ask
         self._ipmi_2_0: bool | None = None      # not known until it was asked
         self._kept: Session | None = None
@@ -80,7 +84,9 @@ class IpmiDriver:
         """Reads the power state."""
         async with self._session() as session:
             if session:
-                return parse_power(await session.command(_CHASSIS, _GET_STATUS, user=True))
+                status = await session.command(_CHASSIS, _GET_STATUS, user=True)
+                self.health = ipmi_health(status)
+                return parse_power(status)
             return PowerState.ON if await self._pyghmi("state") == "on" else PowerState.OFF
 
     async def on(self) -> None:
@@ -134,6 +140,18 @@ class IpmiDriver:
         """Reads the System Event Log, by pyghmi."""
         await self._alive()
         return [LogEntry(**entry) for entry in await self._pyghmi("event_log", _SLOW_FACTOR)]
+
+    async def hardware(self) -> list[Fact]:
+        """Reads the FRU inventory, by pyghmi, and the version of the BMC's firmware. Many keep no inventory: that is said."""
+        await self._alive()
+        try:
+            found = [fact for part, named in await self._pyghmi("hardware", _SLOW_FACTOR) for fact in facts(part, named)]
+        except LoginRefused:
+            raise
+        except OperationFailed as error:
+            found = facts("FRU inventory", [("cannot be read", error.message)])
+        async with self._session() as session:
+            return [*(ipmi_firmware(await session.command(_APP, _GET_DEVICE, user=True)) if session else []), *found][:MOST]
 
     async def log_mark(self) -> LogMark | None:
         """Asks how many entries there are, and when the last was added (section 31.2)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal, S
 from powerman.calls import CALLS
 from powerman.events import EVENTS
 from powerman.inventory import Bmc, complete, ip_of, secret_to, unique, view, warnings
-from powerman.mutations import ASKED, MUTATIONS, PERSON_S, ROOM, VARIABLES
+from powerman.looks.health import CRITICAL, WARNING
+from powerman.mutations import ASKED, HEALTH, MUTATIONS, PERSON_S, ROOM, VARIABLES
 from powerman.settings import PowerSettings, limit_s
 
 
@@ -27,6 +29,13 @@ def offers(node: NodeFacts, bmc: Bmc | None, settings: PowerSettings | None, sit
     """The IP address of its BMC, for DNS; not for one that has a name of its own in the inventory."""
     found = "" if bmc is None else ip_of(bmc)
     return {"bmc-ip": found} if found else {}
+
+
+def held(bmc: Bmc | None, values: Mapping[str, str]) -> str:
+    """Why rolls are to leave a node out: by what its BMC says of its health, where the inventory wants that."""
+    if bmc is None or bmc.health != "hold" or values.get(HEALTH.name) not in (WARNING, CRITICAL):
+        return ""
+    return f"its BMC says that its health is {values[HEALTH.name]}"
 
 
 def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) -> Mutation:
@@ -48,6 +57,7 @@ MODULE = Module(
     name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
     section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view, secret_to, warnings), variables=VARIABLES,
     mutations=MUTATIONS,
-    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, offers=offers, watches=("power", "boot"),
-    alive={"power": "ON"}, tune=tune, tuned_by=tuned_by, calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
+    goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, offers=offers,
+    watches=("power", "boot", HEALTH.name), alive={"power": "ON"}, held=held, tune=tune, tuned_by=tuned_by,
+    calls=CALLS, events=EVENTS, service="powerman.service:PowerService",
 )

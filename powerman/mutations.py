@@ -19,6 +19,7 @@ from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.driver import PowerDriver, PowerState, Unsupported
+from powerman.looks.health import VALUES
 
 if TYPE_CHECKING:
     from powerman.medium import Lender  # brings a web server, 0.2 s, to all who only look at what powerman declares
@@ -28,7 +29,9 @@ Answer = TypeVar("Answer")
 
 POWER = Variable("power", (UNKNOWN, "OFF", "ON", "HANG"), "electrical power, as the BMC says; HANG is on and of no use")
 
-VARIABLES = (POWER,)
+HEALTH = Variable("bmc-health", VALUES, "the machine's health, as its BMC says; kept while that is silent")
+
+VARIABLES = (POWER, HEALTH)
 
 PERSON_S = 10 * 365 * 86400.0
 """How long a person is waited for: as good as for ever, and a number that can be sent."""

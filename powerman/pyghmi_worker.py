@@ -44,6 +44,11 @@ def _event_log(bmc: Any, _: Request) -> list[dict[str, str]]:
              "severity": _HEALTH.get(entry.get("severity"), "unknown")} for entry in bmc.get_event_log()]
 
 
+def _hardware(bmc: Any, _: Request) -> list[tuple[str, list[tuple[str, str]]]]:
+    return [(str(part), [(str(what), str(value)) for what, value in facts.items() if isinstance(value, str | int)])
+            for part, facts in bmc.get_inventory() if isinstance(facts, dict)]
+
+
 def _look(bmc: Any, _: Request) -> dict[str, Any]:
     """As `driver.Look`."""
     try:
@@ -79,7 +84,7 @@ def _password(bmc: Any, request: Request) -> None:
 OPERATIONS: dict[str, Callable[[Any, Request], Any]] = {
     "state": lambda bmc, _: bmc.get_power()["powerstate"],
     "on": _power("on"), "off": _power("off"), "soft": _power("shutdown"), "reset": _power("reset"),
-    "boot_network": _boot_network, "sensors": _sensors, "event_log": _event_log,
+    "boot_network": _boot_network, "sensors": _sensors, "event_log": _event_log, "hardware": _hardware,
     "look": _look, "password": _password,
 }
 

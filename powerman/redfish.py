@@ -22,6 +22,8 @@ from powerman.console.redfish import RedfishSource
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
+from powerman.looks.hardware import Fact, redfish_facts
+from powerman.looks.health import Health, redfish_health
 from powerman.looks.look import link_of, redfish_boot, redfish_clock
 from powerman.redfish_facts import Targets, boots_by, choose_reset, message_of, parse_power, progress
 from powerman.redfish_sushy import PATIENCE, SushyClient
@@ -80,7 +82,7 @@ class RedfishDriver:
         self._sushy = SushyClient(spec)
         self._targets: Targets | None = None
         self._slowest = 0.0
-        self.progress = ""
+        self.progress, self.health = "", Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
 
@@ -92,7 +94,7 @@ class RedfishDriver:
     async def state(self) -> PowerState:
         """Reads the power state."""
         system = await self._system()
-        self.progress = progress(system)
+        self.progress, self.health = progress(system), redfish_health(system)
         return parse_power(system, self._spec.where)
 
     async def on(self) -> None:
@@ -136,6 +138,12 @@ class RedfishDriver:
         """Reads the system's log, by sushy's connection."""
         return await self._by_sushy(SushyClient.event_log)
 
+    async def hardware(self) -> list[Fact]:
+        """Reads the system and its manager."""
+        system = await self._system()
+        manager = await self._manager(system)
+        return redfish_facts(system, await self._request("GET", manager) if manager else {})
+
     async def log_mark(self) -> None:
         """Redfish has no such question."""
 
@@ -148,7 +156,7 @@ class RedfishDriver:
         if not path:
             raise Unsupported(f"cannot look at the BMC at {self._spec.where}: it names no system")
         system = await self._request("GET", path)
-        manager = link_of(system.get("Links"), "ManagedBy") or link_of(await self._request("GET", f"{_ROOT}Managers"), "Members")
+        manager = await self._manager(system)
         clock = redfish_clock(await self._request("GET", manager)) if manager else None
         device, mode, modes, network = redfish_boot(system, self._spec.boot)
         return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
@@ -171,6 +179,10 @@ class RedfishDriver:
 
     async def _system(self) -> Mapping[str, Any]:
         return await self._request("GET", (await self._discovered()).system)
+
+    async def _manager(self, system: Mapping[str, Any]) -> str:
+        """The path of a system's manager, "" if it has none."""
+        return link_of(system.get("Links"), "ManagedBy") or link_of(await self._request("GET", f"{_ROOT}Managers"), "Members")
 
     async def _socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
         secure = tls_context(self._spec.verify_tls) if self._spec.address.startswith("https:") else True

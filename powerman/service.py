@@ -22,11 +22,12 @@ from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Un
 from powerman.inventory import SIM
 from powerman.ipmi import IpmiDriver
 from powerman.looks.eventlog import EventLogs
+from powerman.looks.health import HealthTeller
 from powerman.looks.look import Looked, look_at_all
 from powerman.looks.scan import Found, host_of, scan
 from powerman.medium import FILE, Lender
 from powerman.module import MODULE
-from powerman.mutations import ASKED, MUTATIONS, Attempt, power_discover, slowness
+from powerman.mutations import ASKED, HEALTH, MUTATIONS, Attempt, power_discover, slowness
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import RedfishDriver, Web
 from powerman.settings import BmcSpec, PowerSettings, limit_s
@@ -101,6 +102,7 @@ class PowerService(Service):
         self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
         self.logs = EventLogs(Path(site.data_dir), settings.events_s, link, self._clock, self._spawn)
+        self.health = HealthTeller(link, HEALTH.name)
         if self._polls:
             self._spawn(self.logs.run(), "looking at event logs")
             self._spawn(self._poll_for_ever(), "the poller")
@@ -144,6 +146,7 @@ class PowerService(Service):
 
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
+        bmc.healthy = self.health.seen(node)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(name, bmc, None, first, believed=old.believed if old else "UNKNOWN")
         self.consoles.set(node, name, bmc)
@@ -166,6 +169,7 @@ class PowerService(Service):
         known = self._nodes.get(node)
         if known is None:
             return
+        self.health.believes(node, values.get(HEALTH.name, "UNKNOWN"))
         before, known.believed = known.believed, values.get("power", "UNKNOWN")
         known.moved.set()
         over = values.get("boot") == "INIT" or (known.believed == "OFF" and before in ("ON", "HANG"))

@@ -17,6 +17,8 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.looks.hardware import Fact
+from powerman.looks.health import Health
 from powerman.settings import BmcSpec
 
 SOCKET = "sim.sock"
@@ -87,7 +89,7 @@ class SimDriver:
 
     def __init__(self, spec: BmcSpec, line: SimLine) -> None:
         self._spec, self._line = spec, line
-        self.answer_s, self.progress, self.drive, self.console = 0.0, "", None, None
+        self.answer_s, self.progress, self.drive, self.console, self.health = 0.0, "", None, None, Health()
 
     async def _ask(self, what: str) -> Any:
         return await self._line.ask(what, self._spec.where, self._spec.timeout_s)
@@ -130,6 +132,10 @@ class SimDriver:
 
     async def event_log(self) -> list[LogEntry]:
         """Nothing."""
+        return []
+
+    async def hardware(self) -> list[Fact]:
+        """It has none."""
         return []
 
     async def log_mark(self) -> LogMark | None:

@@ -52,6 +52,13 @@ def log(app: App, nodes: str) -> Answer:
     return perform(app, "power.log", nodes, {})
 
 
+@command(power)
+@nodes_argument
+def hardware(app: App, nodes: str) -> Answer:
+    """Read what the BMCs of RANGE know of their machines: models, serial numbers, versions of firmware."""
+    return perform(app, "power.hardware", nodes, {})
+
+
 _ORDER: dict[str, Callable[[Any], Any]] = {"name": lambda row: row["node"], "power": lambda row: -(row["watts"] or 0.0),
           "temperature": lambda row: -(row["hottest"] or 0.0),
           "health": lambda row: ("critical", "failed", "warning", "ok", "unknown").index(row["health"])}

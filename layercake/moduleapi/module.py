@@ -108,6 +108,8 @@ Offers = Callable[[NodeFacts, Any, Any, "Site"], Mapping[str, str]]
 Tells = Callable[[Any], Mapping[str, Any]]
 """(a node's part or None) -> what the node itself is told of it with its desired state, JSON-ready and without secrets, by keys
 that no other module has."""
+Held = Callable[[Any, Mapping[str, str]], str]
+"""(a node's part or None, its variables) -> why rolls are to leave the node out, "" if they are not."""
 Tune = Callable[[Mutation, Any, Any], Mutation]
 """(mutation, a node's part, the settings) -> the mutation as it is for that node, with another timeout or number of attempts."""
 
@@ -211,7 +213,8 @@ class Module:
     `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it has
     no process. `record` says what the process is told of a node; without it, it is told of none. `offers` is what it tells the
     other modules of a node, `tells` what it has the head tell the node itself. `watches` are the variables whose changes it is
-    told. `alive` is what a datagram of a node proves of its variables. `tune` adapts its mutations to one node; `tuned_by` gives
+    told. `alive` is what a datagram of a node proves of its variables. `held` keeps
+    nodes out of rolls. `tune` adapts its mutations to one node; `tuned_by` gives
     what of its part of a node that depends on, so that it is asked once for all nodes that are alike. `networks`: its process is
     told of all networks of the inventory, also of those that no node is in. `with_part`: its mutations are those of nodes that have
     its part, and other nodes cost nothing for it; `before` is what other modules' mutations require then, beside what they say
@@ -232,6 +235,7 @@ class Module:
     tells: Tells | None = None
     watches: tuple[str, ...] = ()
     alive: Mapping[str, str] = field(default_factory=dict)
+    held: Held | None = None
     tune: Tune | None = None
     tuned_by: Callable[[Any], Hashable] | None = None
     networks: bool = False

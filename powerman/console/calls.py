@@ -21,7 +21,7 @@ _Reader = Annotated[str, Meta(max_length=32)]
 
 class ConsoleState(msgspec.Struct):
     """How a node's console is: `state`, why, and who has it if that is somebody else; who reads, who has the keyboard, and the
-    bytes of its newest log file that were written since powerman's start."""
+    bytes of its newest log file."""
 
     state: str
     why: str

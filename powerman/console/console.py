@@ -172,9 +172,7 @@ class Console:
 
     def look(self) -> None:
         """Forgets readers that are gone, and ends a line that waits for its end for too long."""
-        before = len(self.readers.names)
-        self.readers.look(self._now())
-        if len(self.readers.names) != before:
+        if self.readers.any and self.readers.look(self._now()):
             self.news()
         if self.lines.waiting and (text := self.lines.idle(self._wall())):
             self._logs.add(self.name, text)

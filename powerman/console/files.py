@@ -109,6 +109,15 @@ class Logs:
         finally:
             os.close(handle)
 
+    def size(self, node: str) -> int:
+        """Bytes of a node's newest file, 0 without one."""
+        if node not in self.sizes:
+            try:
+                return (self.directory / name_of(node)).stat().st_size
+            except OSError:
+                return 0
+        return self.sizes[node]
+
     def sweep(self, known: Iterable[str]) -> None:
         """Removes the logs of nodes that are no more, the oldest first, as long as all together are too large. Raises OSError."""
         kept, files, total = set(known), [], 0

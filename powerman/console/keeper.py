@@ -110,8 +110,8 @@ class Consoles:
         return [(at, said) for at, said in found if at is not None]
 
     def size(self, node: str) -> int:
-        """Bytes of a node's newest file, as far as this process has written to it."""
-        return self._logs.sizes.get(self.of(node).name, 0)
+        """Bytes of a node's newest file, 0 without one."""
+        return self._logs.size(self.of(node).name)
 
     async def search(self, names: Sequence[str], pattern: str, *, regex: bool, ignore_case: bool,
                      limit: int) -> tuple[list[Match], bool]:
@@ -199,8 +199,8 @@ class Consoles:
         if error is not None:
             kept.failures += 1
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
-            # Not at once: it may be the BMC that is away, of which others tell.
-            if kept.told is not kind and (kind is events.CONSOLE_TAKEN or kept.failures >= _TELL_AFTER):
+            # Not at once: the BMC may be away, of which others tell, or have a session of ours before a crash, which it will end.
+            if kept.told is not kind and kept.failures >= _TELL_AFTER:
                 kept.told = kind
                 self._link.event(node, kind, str(error))
         elif console.state is State.OPEN:

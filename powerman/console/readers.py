@@ -87,10 +87,12 @@ class Readers:
         """Whether a reader is there."""
         return reader in self._readers
 
-    def look(self, now: float) -> None:
-        """Forgets those that are gone."""
-        for reader in [r for r, facts in self._readers.items() if now - facts.seen > GONE_S]:
+    def look(self, now: float) -> bool:
+        """Forgets those that are gone; whether there were any."""
+        gone = [reader for reader, facts in self._readers.items() if now - facts.seen > GONE_S]
+        for reader in gone:
             self.detach(reader)
+        return bool(gone)
 
     def may_write(self, reader: str, now: float) -> None:
         """Raises Refused if another has the keyboard."""

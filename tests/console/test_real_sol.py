@@ -131,7 +131,8 @@ async def test_ipmitool_finds_it_taken_and_when_it_takes_it_it_has_it(tmp_path: 
             await until("we see that", lambda: service.consoles.of("n1").state.value == "taken")
             await serial.write(b"for ipmitool\r\n")
             await until("it hears the machine", lambda: b"for ipmitool" in other.said)
-            assert "user 'admin'" in next(text for _, kind, text, _, _ in link.events if kind == "power.console-taken")
+            await until("it is told", lambda: any("user 'admin'" in text for _, kind, text, _, _ in link.events
+                                                  if kind == "power.console-taken"))
             os.write(other.terminal.handle, b"\r~.")
             await until("it has left", lambda: other.process.poll() is not None)
         finally:

@@ -11,6 +11,7 @@ from layercake.head.machines.module import HARDWARE
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.planner import Planner
 from minos.disks.mutations import DISK
+from powerman.mutations import HEALTH
 from tests.support import production
 
 COLD_BOOT = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
@@ -41,7 +42,7 @@ def test_the_head_declares_what_this_copy_says() -> None:
 
 
 def test_variables_are_those_of_the_services() -> None:
-    apart = (HARDWARE, DISK)  # nothing changes the one, and the other only on nodes with disks
+    apart = (HARDWARE, HEALTH, DISK)  # nothing changes the first two, and the other only on nodes with disks
     own = {v.name: v.values for v in modules.standard().variables if v not in apart}
     assert own == {v.name: v.values for v in production.VARIABLES}
 

@@ -162,6 +162,17 @@ def test_the_event_log_by_pyghmi(bmcs: Rack, tmp_path: Path) -> None:
     with_driver(bmcs, spec(bmcs, 0), body)
 
 
+@BOTH
+def test_what_the_bmc_knows_of_its_machine(bmcs: Rack, slot: int) -> None:
+    async def body(driver: PowerDriver) -> None:
+        found = {(fact.part, fact.what): fact.value for fact in await driver.hardware()}
+        if slot == 0:   # by its own board: 9.8 in BCD (vrack.ipmi_bmc, mc_add)
+            assert found[("BMC", "Firmware")] == "9.08"
+        else:
+            assert found[("BMC", "FirmwareVersion")]
+    with_driver(bmcs, spec(bmcs, slot), body)
+
+
 def test_what_is_new_in_an_event_log_is_told(bmcs: Rack, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     seen.write_text("0x04 0x04 0x31 0x01 0x07 0xff 0xff\n")         # fan, upper non-critical

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import DeclarationError, LayercakeError, NotFound
@@ -24,6 +24,18 @@ def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
             raise DeclarationError(f"cannot load module {module}: {what} {name} is declared by module {owners[name]} already")
         owners[name], things[name] = module, thing
     return things
+
+
+class Discovered(Protocol):
+    """A node as the inventory has it, with what was discovered of it (state.store.Record)."""
+
+    @property
+    def node(self) -> Node:
+        """Its entry."""
+
+    def values(self) -> dict[str, str]:
+        """Its variables."""
+
 
 
 class Table:
@@ -160,6 +172,11 @@ class Table:
     def told_to(self, node: Node) -> dict[str, Any]:
         """What the modules have a node told with its desired state."""
         return {k: v for m in self.modules.values() if m.tells is not None for k, v in m.tells(node.parts.get(m.name)).items()}
+
+    def held(self, record: Discovered) -> str:
+        """Why rolls are to leave a node out, by the first module that wants it; "" if none does."""
+        parts, values = record.node.parts, record.values()
+        return next(filter(None, (m.held(parts.get(m.name), values) for m in self.modules.values() if m.held is not None)), "")
 
     def call(self, name: str) -> Call:
         """A call. Raises NotFound."""
