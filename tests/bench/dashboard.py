@@ -34,7 +34,7 @@ from tests.support.dashboard import chromium, looking
 from tests.support.world import World
 
 NODES, RACK = 10_000, 40
-SAMPLES, PAGES, CHANGES, SECONDS = 100, 50, 1000, 10.0
+SAMPLES, PAGES, CHANGES, SECONDS = 200, 50, 1000, 10.0
 STEP_S = 0.02
 OWN = {"X-Layercake": "1"}
 CHANGE: dict[aiohttp.ClientSession, str] = {}

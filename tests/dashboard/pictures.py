@@ -1,4 +1,4 @@
-"""The pictures of docs/howto/dashboard.md, made anew: `python -m tests.dashboard.pictures`. A night on which a rack lost its switch."""
+"""The pictures of docs/howto/dashboard.md, made anew: `python -m tests.dashboard.pictures`. A night on which a rack is silent."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import { paced } from "./live.js";
 const FIELDS = "name,status,wanted,stopped,groups,domains,network,labels";
 const QUICK_MS = 60;
 const BUSY_MS = 1000;
+const MANY = 50;
 
 export class Fleet {
   /** @param {(error: unknown) => void} failed */
@@ -60,7 +61,8 @@ export class Fleet {
       return;
     }
     if (fields !== this.fields) return;
-    this.wait = Math.min(BUSY_MS, Math.max(QUICK_MS, performance.now() - began)); // a busy head is asked less often
+    const many = !answer.whole && answer.nodes.length > MANY; // then a busy head is asked less often
+    this.wait = many ? Math.min(BUSY_MS, Math.max(QUICK_MS, performance.now() - began)) : QUICK_MS;
     this.change = answer.change;
     this.variables = answer.variables;
     if (answer.whole) this.rows = new Map();

@@ -87,7 +87,7 @@ function cause(app, one) {
       h("dt", {}, "Read"), h("dd", {}, h("code", {}, `docs/howto/${one.page}.md`))),
     h("p", { class: "buttons" },
       h("a", { class: "button", href: `#/rack?${new URLSearchParams({ range })}`, "data-key": `rack ${one.text}` }, "Show in the rack"),
-      app.operates ? buttons(() => range, quarantined ? ["clear", "cycle"] : one.status === "stopped" ? ["thaw"] : [], app.failed) : []));
+      app.operates ? buttons(() => range, quarantined ? ["clear"] : one.status === "stopped" ? ["thaw"] : [], app.failed) : []));
 }
 
 /** The alarms on top of every view: outages, a frozen site, boots that wait. @param {import("./main.js").App} app @param {HTMLElement} place */
