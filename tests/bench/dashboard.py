@@ -3,10 +3,11 @@
 A head and its API over TLS in one process, whose nodes are in sync and speak by datagrams; the browser is another, and what plays
 fifty open pages is a third: it has their WebSockets, and asks what they ask when they ask it (web/fleet.js, web/wrong.js; a third
 of them looks at the causes). `interactive_s` is from the click on a bookmark of the rack, with nothing in the browser's cache,
-until all nodes are painted and the page answers a key; `kb` is what was transferred until then, `files_kb` the page's own files
-of it. `pixel_p99_ms` is from the datagram of a node, over SAMPLES of them, until the colour of its cell is another;
-`busy_pixel_p99_ms` the same while 1,000 nodes a second change. `core` is how much of a core the head takes meanwhile with 50
-pages open, `core_alone` without any. The last line is one JSON object.
+until all nodes are painted and the page answers a key, the median of COLD (`first_s` the first, which has the head put all nodes
+into words); `kb` is what was transferred until then, `files_kb` the page's own files of it. `pixel_p99_ms` is from the datagram
+of a node, over SAMPLES of them, until the colour of its cell is another; `busy_pixel_p99_ms` the same while 1,000 nodes a second
+change. `core` is how much of a core the head takes meanwhile with 50 pages open, `core_alone` without any. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -14,26 +15,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
 from layercake.api.server import Api
 from layercake.head import pki
 from layercake.head.head import THREAD_S
 from tests.bench._history import quantile
 from tests.support.api import token
-from tests.support.dashboard import chromium, looking
+from tests.support.dashboard import Look, chromium, looking
 from tests.support.world import World
 
-NODES, RACK = 10_000, 40
+NODES, RACK, COLD = 10_000, 40, 3
 SAMPLES, PAGES, CHANGES, SECONDS = 200, 50, 1000, 10.0
 STEP_S = 0.02
 OWN = {"X-Layercake": "1"}
@@ -262,22 +265,42 @@ def core(head: Head, pages: bool) -> float:
     return used
 
 
-async def look(head: Head, count: int) -> dict[str, float]:
-    """All that a browser sees."""
-    async with chromium() as browser, looking(browser, head) as view:  # type: ignore[arg-type]
-        page = view.page
+@contextlib.asynccontextmanager
+async def signed_in(browser: Browser, head: Head) -> AsyncIterator[Look]:
+    """A page in a browser that has nothing but a session."""
+    async with looking(browser, head) as view:  # type: ignore[arg-type]
         answer = await view.context.request.post(f"{head.url}/dashboard/session", data={"token": head.facts["token"]},
                                                  headers={**OWN, "Origin": head.url})
         if not answer.ok:
             raise SystemExit(f"cannot sign in: {answer.status}")
-        found = await interactive(page, head, count)
+        yield view
+
+
+async def look(head: Head, count: int) -> dict[str, float]:
+    """All that a browser sees."""
+    async with chromium() as browser:
+        times = []
+        for _ in range(COLD):
+            async with signed_in(browser, head) as view:
+                found = await interactive(view.page, head, count)
+                times.append(found["interactive_s"])
+        found |= {"interactive_s": statistics.median(times), "first_s": times[0]}
+        return found | await changes(browser, head, count)
+
+
+async def changes(browser: Browser, head: Head, count: int) -> dict[str, float]:
+    """How soon a change is seen."""
+    async with signed_in(browser, head) as view:
+        page = view.page
+        await interactive(page, head, count)
+        await page.wait_for_timeout(3000)  # all that it asks at first has come
         quiet = await pixels(page, head, SAMPLES)
         head.tell("change", CHANGES)
         busy = await pixels(page, head, SAMPLES)
         head.tell("change", 0)
         if view.complaints():
             raise SystemExit(f"the page complains: {view.complaints()[:3]}")
-    return {**found, "pixel_p50_ms": quantile(quiet, 0.5), "pixel_p99_ms": quantile(quiet, 0.99),
+    return {"pixel_p50_ms": quantile(quiet, 0.5), "pixel_p99_ms": quantile(quiet, 0.99),
             "busy_pixel_p50_ms": quantile(busy, 0.5), "busy_pixel_p99_ms": quantile(busy, 0.99)}
 
 
