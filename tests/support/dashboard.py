@@ -131,7 +131,8 @@ class Look:
 
     def complaints(self) -> list[str]:
         """What the console said, without refusals of the head, which the page shows itself, and without a test's own doing."""
-        return [text for text in self.said if "responded with a status of 4" not in text and "getImageData" not in text]
+        fine = ("responded with a status of 4", "HTTP Authentication failed", "getImageData")
+        return [text for text in self.said if not any(word in text for word in fine)]
 
 
 @contextlib.asynccontextmanager
