@@ -15,8 +15,8 @@ from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, Node
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
 from layercake.head.lists.causes import Gathered, what_of
-from layercake.head.lists.listing import Kind, Listing, meant
-from layercake.head.lists.slices import slowly
+from layercake.head.lists.listing import Found, Kind, Listing, meant
+from layercake.head.lists.slices import Once, slowly
 from layercake.head.operations import Operations
 from layercake.head.state.store import Record
 from layercake.head.views.events import event_view, meanings
@@ -105,26 +105,32 @@ class NodeRoutes:
 
     async def _nodes(self, request: web.Request, body: None) -> Any:
         wanted, store, caller, query = request[RANGE], self._head.store, request[CALLER], request.query
-        kind = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only)
+        kind, where = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only), query.get("where", "")
         limit, after = number(request, "limit", 0), query.get("after", "")
+        since = query.get("since", "") if caller.groups is None else ""  # what leaves a group is not told to who is bound to that
+        if since and where:
+            raise InputError("cannot use since with where: what a query means changes with the time alone", hint="leave one out")
+        if since and not (wanted or limit or after):
+            return await self._told(request, await self._listing.news(kind, since, ""), kind)
         names = [r.name for r in self._ops.nodes.select(wanted)] if wanted else store.names
         if limit or after:
             names = sorted(names)
             names = names[bisect.bisect_right(names, after):] if after else names
         records = [record for name in names if caller.sees(record := store.named(name))]
-        if where := query.get("where", ""):
+        if where:
             records = await meant(self._head, records, where)
         more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
-        since = query.get("since", "") if caller.groups is None else ""  # what leaves a group is not told to who is bound to that
-        if since and where:
-            raise InputError("cannot use since with where: what a query means changes with the time alone", hint="leave one out")
         found = await self._listing.find(records, kind, since, f"{wanted} {limit} {after} {caller.groups} {where}")
+        return await self._told(request, found, kind, records[-1].name if more else None)
+
+    async def _told(self, request: web.Request, found: Found, kind: Kind, after: str | None = None) -> web.StreamResponse:
+        """The answer; `after` is the name to go on after."""
         headers = {"ETag": found.mark, "Cache-Control": "no-cache"}
         if found.mark in (word.strip() for word in request.headers.get("If-None-Match", "").split(",")):
             return web.Response(status=304, headers=headers)
         end = msgspec.json.encode({
-            "variables": [v.name for v in self._head.table.variables], "next": records[-1].name if more else None,
+            "variables": [v.name for v in self._head.table.variables], "next": after,
             "change": found.change, "whole": found.whole, "removed": found.removed})
         pieces = _whole(b'{"nodes":[', self._listing.words(found, kind), b"]," + end[1:])
         if len(found.nodes) <= AT_ONCE:
@@ -142,16 +148,25 @@ class NodeRoutes:
         return node_view(record, self._head.clock(), self._head.table, why, brief=caller.looks_only, patience=self._head.patience)
 
     async def _causes(self, request: web.Request, body: None) -> Any:
-        head, caller, wanted = self._head, request[CALLER], request[RANGE]
-        records = self._ops.nodes.select(wanted) if wanted else map(head.store.named, head.store.names)
-        found, now = Gathered(), head.clock()
-        async for record in slowly([record for record in records if caller.sees(record)]):
-            what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record),
-                           brief=caller.looks_only)
+        caller, wanted = request[CALLER], request[RANGE]
+        if not wanted and caller.groups is None:  # what every dashboard asks for
+            return await self._all_causes[caller.looks_only].get()
+        records = self._ops.nodes.select(wanted) if wanted else list(self._head.store)
+        return await self._causes_of([record for record in records if caller.sees(record)], caller.looks_only)
+
+    @functools.cached_property
+    def _all_causes(self) -> Mapping[bool, Once[dict[str, Any]]]:
+        """Of all nodes, as viewers are shown them and as others are."""
+        return {brief: Once(functools.partial(self._causes_of, None, brief)) for brief in (True, False)}
+
+    async def _causes_of(self, records: list[Record] | None, brief: bool) -> dict[str, Any]:
+        head, found, now = self._head, Gathered(), self._head.clock()
+        async for record in slowly(list(head.store) if records is None else records):
+            what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record), brief=brief)
             found.add(record, what, head.unmet.seconds(record))
 
         def example(record: Record) -> str:
-            return status_of(record, now, head.guard.why(record), brief=caller.looks_only)[1]
+            return status_of(record, now, head.guard.why(record), brief=brief)[1]
 
         return {"well": found.well, "causes": found.causes(example)}
 

@@ -95,7 +95,7 @@ async def test_after_a_restart_of_the_head_the_page_is_right_again(site: Site, l
     await look.page.keyboard.press("Enter")
     await expect(look.page.locator("#link")).to_have_text("live", timeout=PATIENT)
     total = "[...document.querySelectorAll('.legend b')].reduce((sum, b) => sum + Number(b.textContent), 0)"
-    await look.page.wait_for_function(f"{total} === 5", timeout=PATIENT)
+    await look.page.wait_for_function(f"() => {total} === 5", timeout=PATIENT)
     look.said.clear()  # a browser says itself that it could not connect
 
 
@@ -144,7 +144,7 @@ async def test_a_node_page_shows_its_way_its_boot_and_what_happens(site: Site, l
     await expect(look.page.locator("table.boot")).to_contain_text("script-sent", timeout=PATIENT)
     await look.page.get_by_text("The state graph").click()
     await expect(look.page.locator("img.graph")).to_be_visible()
-    await look.page.wait_for_function("document.querySelector('img.graph').naturalWidth > 300")
+    await look.page.wait_for_function("() => document.querySelector('img.graph').naturalWidth > 300")
     site.world.head.engine.post(record, Discovered({"power": "ON"}, "seen"))
     await expect(look.page.locator(".steps .here")).to_contain_text("power=ON", timeout=PATIENT)
 

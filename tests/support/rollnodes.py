@@ -110,9 +110,10 @@ class Site:
 
 
 @asynccontextmanager
-async def a_site(directory: Path, count: int) -> AsyncIterator[Site]:
-    """A head with so many nodes that run the first image; away afterwards."""
+async def a_site(directory: Path, count: int, now: float | None = None) -> AsyncIterator[Site]:
+    """A head with so many nodes that run the first image; away afterwards. `now`: what its clock shows, since the epoch."""
     world = World(directory)
+    world.clock.now = now or world.clock.now
     try:
         world.open()
         found = Site(world)

@@ -11,8 +11,8 @@ import { paced } from "./live.js";
 
 const FIELDS = "name,status,wanted,stopped,groups,domains,network,labels";
 const QUICK_MS = 60;
-const BUSY_MS = 500;
-const MANY = 100;
+const BUSY_MS = 1000;
+const MANY = 50;
 
 export class Fleet {
   /** @param {(error: unknown) => void} failed */
@@ -29,6 +29,8 @@ export class Fleet {
     this.wait = QUICK_MS;
     /** Asks for what is new; often is fine. */
     this.refresh = paced(() => this.fetch(), () => this.wait);
+    /** Asks, if somebody looks. */
+    this.look = () => this.listeners.size && this.refresh();
   }
 
   /** Calls with the rows that have changed, null for any of them, until the function that is returned is called. @param {(changed: Row[] | null) => void} listener */
@@ -49,6 +51,7 @@ export class Fleet {
 
   async fetch() {
     const fields = this.fields;
+    const began = performance.now();
     let answer;
     try {
       answer = await api.get("/v1/nodes", { fields, since: this.change });
@@ -58,7 +61,8 @@ export class Fleet {
       return;
     }
     if (fields !== this.fields) return;
-    this.wait = answer.nodes.length > MANY && !answer.whole ? BUSY_MS : QUICK_MS;
+    const many = !answer.whole && answer.nodes.length > MANY; // then a busy head is asked less often
+    this.wait = many ? Math.min(BUSY_MS, Math.max(QUICK_MS, performance.now() - began)) : QUICK_MS;
     this.change = answer.change;
     this.variables = answer.variables;
     if (answer.whole) this.rows = new Map();

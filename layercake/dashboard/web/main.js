@@ -36,8 +36,8 @@ export class App {
   }
 
   async start() {
-    await begin((who) => this.known(who));
-    this.live.listen({ events: () => this.fleet.refresh(), anew: () => this.fleet.refresh(), look: () => this.fleet.refresh() });
+    await begin((who) => this.known(who), () => location.hash.startsWith("#/rack") && this.fleet.refresh());
+    this.live.listen({ events: this.fleet.look, anew: this.fleet.look, look: this.fleet.look });
     alarms(this, byId("alarms"));
     window.addEventListener("hashchange", () => this.show());
     setInterval(tick, 1000);
@@ -57,7 +57,7 @@ export class App {
     if (before !== null) {
       if (before.name !== who.name || before.role !== who.role) this.fleet.change = "";
       this.live.turn();
-      this.fleet.refresh();
+      this.fleet.look();
       if (before.role !== who.role) this.show();
     }
   }
@@ -88,7 +88,7 @@ export class App {
   /** @param {any} one */
   endOutage(one) {
     ask({
-      title: `End the outage ${one.where}?`, act: `Start ${one.silent} nodes anew`, danger: true,
+      title: `End the outage of ${one.where}?`, act: `Start ${one.silent} nodes anew`, danger: true,
       body: [h("p", {}, h("strong", { class: "target" }, cut(fold(one.nodes)))),
         h("p", {}, `${one.silent} silent nodes are started anew, some at a time, whether they run something or not.`)],
       work: async () => {

@@ -83,6 +83,7 @@ export function rack(app, place, options) {
     if (changed === null || !grid.update(changed.filter((row) => meant === null || meant.has(row.name)))) all();
     else counts();
   });
+  app.fleet.look();
   filter();
   const unheard = app.live.listen({ events: () => asked.where && again(), look: () => meant && again(), anew: () => meant && again() });
   return () => {

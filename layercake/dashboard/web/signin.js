@@ -25,29 +25,25 @@ async function trade(what) {
   return answer.json();
 }
 
-/** Signs in: by the address, by the session that there is, or by asking. @param {(who: Who) => void} known */
-export async function begin(known) {
-  api.signsIn(() => (asking ??= ask(known, asking === null && started ? "The session is over. Nothing on the page is lost." : "")
-    .finally(() => { asking = null; })));
+/**
+ * Signs in: by the address, by the session that there is, or by asking. @param {(who: Who) => void} known
+ * @param {() => void} meanwhile what may be asked for at once, if there may be a session
+ */
+export async function begin(known, meanwhile) {
   let why = "";
+  api.signsIn(() => (asking ??= ask(known, why).finally(() => { asking = null; })));
   const text = ticket();
   if (text) {
     try {
-      known(await trade({ ticket: text }));
-      started = true;
-      return;
+      await trade({ ticket: text });
     } catch (error) {
       why = said(error);
     }
   }
-  const answer = await api.sent("GET", "/v1/session", {}, undefined);
-  if (answer.ok) known(await answer.json());
-  else if (answer.status === 401) await ask(known, why);
-  else throw await api.failure(answer);
-  started = true;
+  meanwhile();
+  known(await api.get("/v1/session"));
+  why = "The session is over. Nothing on the page is lost.";
 }
-
-let started = false;
 
 /** @param {unknown} error */
 function said(error) {

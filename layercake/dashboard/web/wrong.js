@@ -24,7 +24,8 @@ export function wrong(app, place) {
       showCounts(status.nodes, () => bar(status.nodes));
       const troubles = ofHead(status);
       showHead(troubles, () => troubles.map((text) => h("p", { class: "alarm" }, text)));
-      showCauses(found.causes, () => (found.causes.length ? found.causes.map((/** @type {any} */ one) => cause(app, one)) : well(found.well)));
+      const [first, rest] = [found.causes.filter(stuck), found.causes.filter((/** @type {any} */ one) => !stuck(one))];
+      showCauses(found.causes, () => (found.causes.length ? [...first, ...rest].map((one) => cause(app, one)) : well(found.well)));
       app.fine();
     } catch (error) {
       app.failed(error);
@@ -35,20 +36,24 @@ export function wrong(app, place) {
   return app.live.listen({ events: refresh, anew: refresh, look: refresh });
 }
 
+/** Whether somebody has to do something: nodes that are on their way come after those that are not. @param {any} one */
+function stuck(one) {
+  return one.status !== "working" && one.status !== "waiting";
+}
+
 /** @param {Record<string, number>} nodes */
 function bar(nodes) {
   const order = ["quarantined", "blocked", "asking", "working", "converged"];
   return [
-    h("ul", { class: "tally" }, ...order.map((status) => h("li", { class: `tile ${status}${nodes[status] ? "" : " none"}` },
+    h("ul", { class: "tally" }, h("li", { class: "tile" }, h("b", {}, nodes.total.toLocaleString("en-US")), h("span", {}, "in all")), ...order.map((status) => h("li", { class: `tile ${status}${nodes[status] ? "" : " none"}` },
       h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status === "working" ? "under way" : status === "converged" ? "as wanted" : status)))),
-    h("p", { class: "note" }, `${counted(nodes.total, "node")} in all`),
   ];
 }
 
 /** What the head says of itself that somebody has to mend. @param {any} status @returns {string[]} */
 function ofHead(status) {
-  const found = status.services.filter((/** @type {any} */ s) => s.state !== "running")
-    .map((/** @type {any} */ s) => `The module ${s.name} is ${s.state}, ${s.restarts} times started anew.`);
+  const down = status.services.filter((/** @type {any} */ s) => s.state !== "running").map((/** @type {any} */ s) => `${s.name} is ${s.state}`);
+  const found = down.length ? [`Of the head's modules, ${down.join(", ")}.`] : [];
   if (!status.database.well) found.push(`The database cannot be written: ${status.database.trouble}. ${counted(status.database.waiting, "event")} wait.`);
   for (const one of status.certificates) if (one.days < 7) found.push(`The certificate ${one.what} is good for ${one.days.toFixed(1)} days more.`);
   return [...found, ...status.warnings];
@@ -82,7 +87,7 @@ function cause(app, one) {
       h("dt", {}, "Read"), h("dd", {}, h("code", {}, `docs/howto/${one.page}.md`))),
     h("p", { class: "buttons" },
       h("a", { class: "button", href: `#/rack?${new URLSearchParams({ range })}`, "data-key": `rack ${one.text}` }, "Show in the rack"),
-      app.operates ? buttons(() => range, quarantined ? ["clear", "cycle"] : one.status === "stopped" ? ["thaw"] : [], app.failed) : []));
+      app.operates ? buttons(() => range, quarantined ? ["clear"] : one.status === "stopped" ? ["thaw"] : [], app.failed) : []));
 }
 
 /** The alarms on top of every view: outages, a frozen site, boots that wait. @param {import("./main.js").App} app @param {HTMLElement} place */
@@ -110,7 +115,7 @@ function guard(app, found) {
   }
   for (const one of found.outages) {
     lines.push(h("div", { class: "alarm" },
-      h("strong", {}, `Outage ${one.where}`), `: ${one.silent} of ${counted(one.members, "node")} silent since `, age(one.seconds), `: `,
+      h("strong", {}, `Outage of ${one.where}`), `: ${one.silent} of ${counted(one.members, "node")} silent since `, age(one.seconds), `: `,
       h("span", { class: "range" }, cut(fold(one.nodes))), ". Nothing is done to them until they are back. ",
       app.operates && app.site ? h("button", { type: "button", class: "danger", onclick: () => app.endOutage(one) }, "End the outage") : "",
     ));

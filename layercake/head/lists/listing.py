@@ -29,6 +29,8 @@ REMOVED = 10_000
 """How many names of removed nodes are remembered; who asks for what came before is given all nodes."""
 CHUNK = 1 << 16
 """Bytes that are sent at a time."""
+PART = 0.25
+"""How much of the head's time goes at most into looks at all nodes for those who ask for what is new, however many ask."""
 KINDS = 2
 """Of how many kinds of question a node's words are kept."""
 MOVING = ("status_text", "boot_time", "last_seen_s", "active", "since_s")
@@ -60,6 +62,9 @@ class Kind:
         return bool(self.fields) and not any(name in MOVING for name in self.fields)
 
 
+EVERYBODY = Kind((), brief=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """Nodes to be shown, each with its status; the names of those that are gone, whether these are all nodes and not only those
@@ -83,6 +88,8 @@ class Listing:
         self._number = 1
         self._first = 0
         self._turn = asyncio.Lock()
+        self._coming: asyncio.Task[None] | None = None
+        self._rest = self._worked = 0.0
         self._known = (*STEADY, *MOVING, *(key for part in head.table.parts.values() for key in part.view(None)))
         self._store.watch(self._watch)
 
@@ -110,7 +117,46 @@ class Listing:
             number = self._since(since)
             found = await self._changed(records, kind, number)
             change = f"{self._store.epoch:x}-{self._number}"
-            removed = [name for name, at in self._removed.items() if number and at > number]
+            removed = self._gone(number)
+        return self._found(found, removed, kind, number, change, about)
+
+    async def news(self, kind: Kind, since: str, about: str) -> Found:
+        """What has changed of all nodes since a change number: as `find` for all of them, but those who ask at the same time are
+        answered by one look at the nodes, which began after they asked; it waits a little for more of them while many ask. Raises
+        InputError."""
+        self._since(since)
+        await self._looked()
+        number, now, why = self._since(since), self._head.clock(), self._head.guard.why
+        if not number:
+            return await self.find(list(self._store), kind, "", about)
+        found = []
+        for node in reversed(self._entries):  # the newest first
+            entry, record = self._entries[node][1], self._store.find(node)
+            if entry.number <= number:
+                break
+            if record is not None:
+                found.append((record, status_of(record, now, why(record), brief=kind.brief), entry.number))
+        change = f"{self._store.epoch:x}-{self._number}"
+        return self._found(found, self._gone(number), kind, number, change, about)
+
+    async def _looked(self) -> None:
+        """Returns when all nodes were looked at after it was called."""
+        if self._coming is None:
+            self._coming = asyncio.create_task(self._look_at_all())
+        await asyncio.shield(self._coming)
+
+    async def _look_at_all(self) -> None:
+        await asyncio.sleep(max(0.0, self._rest - time.perf_counter()))
+        async with self._turn:
+            self._coming, self._worked = None, 0.0  # who asks from here on waits for the next look
+            await self._changed(list(self._store), EVERYBODY, self._number)
+            self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
+
+    def _gone(self, number: int) -> list[str]:
+        return [name for name, at in self._removed.items() if number and at > number]
+
+    def _found(self, found: list[tuple[Record, tuple[Status, str], int]], removed: list[str], kind: Kind, number: int, change: str,
+               about: str) -> Found:
         gone = set(removed)
         nodes = [(record, status) for record, status, _ in found if record.name not in gone] if gone else [f[:2] for f in found]
         digest = hashlib.blake2b(f"{about} {kind} {self._store.epoch} {number} {removed}".encode(), digest_size=12)
@@ -120,15 +166,17 @@ class Listing:
     async def _changed(self, records: Iterable[Record], kind: Kind, number: int) -> list[tuple[Record, tuple[Status, str], int]]:
         """Those that have changed since, each with its status and the number of its last change."""
         now, why, began = self._head.clock(), self._head.guard.why, time.perf_counter()
-        found = []
+        found: list[tuple[Record, tuple[Status, str], int]] = []
         for record in records:
             status = status_of(record, now, why(record), brief=kind.brief)
             entry = self._look(record, status[0])
             if entry.number > number:
                 found.append((record, status, entry.number))
             if time.perf_counter() - began > SLICE_S:
+                self._worked += time.perf_counter() - began
                 await asyncio.sleep(0)
                 began = time.perf_counter()
+        self._worked += time.perf_counter() - began
         return found
 
     def _since(self, text: str) -> int:
@@ -147,7 +195,9 @@ class Listing:
         if entry.key != key:
             self._number += 1
             entry.key, entry.number, entry.words = key, self._number, {}
-            if had is None and self._store.find(record.node.id) is record:
+            if had is not None:
+                self._entries[record.node.id] = self._entries.pop(record.node.id)  # they are in the order of their changes
+            elif self._store.find(record.node.id) is record:
                 self._entries[record.node.id] = record.name, entry
                 self._removed.pop(record.name, None)
         return entry
