@@ -6,21 +6,42 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from layercake.api.server import Api
-from layercake.base import logs
 from layercake.base.door import open_files
+from layercake.base.logs import lines
+from layercake.base.logs.journal import FIELDS
 from layercake.base.notify import Notifier
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
 from layercake.head import lock
 from layercake.head import settings as head_settings
+from layercake.head.access.caller import printable
 from layercake.head.head import Head
+from layercake.head.state.store import Event
 from layercake.kraken.errors import InputError
 
 log = logging.getLogger("layercake")
+
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def events_to_log(least: str) -> Callable[[Event], None]:
+    """A listener (Store.listen) that logs events which are at least so grave. Of each kind, the log has so many and counts the
+    rest, as of a line of code."""
+    log, from_level = logging.getLogger("layercake.events"), _LEVELS.get(least, logging.CRITICAL)
+
+    def tell(event: Event) -> None:
+        level = _LEVELS[event.severity]
+        if level >= from_level:
+            fields = {"LAYERCAKE_KIND": event.kind, "LAYERCAKE_EVENT": str(event.id), "LAYERCAKE_NODE": event.node}
+            text = f"{event.node or 'head'} {event.kind}: {printable(event.text, lines.LINE)}"
+            log.handle(log.makeRecord(log.name, level, event.kind, 0, text, (), None, extra={FIELDS: fields}))
+
+    return tell
 
 
 async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier) -> None:
@@ -31,6 +52,7 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    head.store.listen(events_to_log(settings.log_events))
     try:
         await head.start()
         await api.start()
@@ -49,7 +71,7 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier)
 
 def serve(data_dir: Path) -> int:
     """Runs the head in the foreground; returns the exit status. Raises InputError for what a person has to mend."""
-    logs.start("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    lines.start("%(asctime)s %(levelname)s %(name)s: %(message)s", "layercake")
     open_files()
     os.umask(0o077)
     leave_no_core()

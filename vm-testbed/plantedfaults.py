@@ -28,9 +28,9 @@ from vrack.spec import VmSpec
 
 from imageapi.build.squash import squash
 
-LIMIT_S = 600.0
+LIMIT_S = 900.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
-            "boot": {"attempts": 2, "step_s": 40.0, "join_s": 90.0}, "guard": {"outage_nodes": 2}}
+            "boot": {"attempts": 3, "step_s": 120.0, "join_s": 300.0}, "guard": {"outage_nodes": 2}}
 LARGE_BYTES = 600 << 20
 ROGUE = "10.99.0.250"
 GROUP = "pod"

@@ -101,6 +101,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
     more_drivers: Annotated[bool, Meta(
         description="Whether nodes get drivers that their boot profile does not have, for devices that would have none.")] = True
+    log_events: Annotated[Literal["debug", "info", "warning", "error", "none"], Meta(
+        description="Events that are at least so grave are in the head's log too; in systemd's journal with the fields "
+                    "LAYERCAKE_NODE, LAYERCAKE_KIND, LAYERCAKE_EVENT.")] = "warning"
     webhooks: Annotated[dict[str, WebhookSettings], Meta(description="Who is told of events by HTTP, by a name for people.")] = {}
     modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
     sections: dict[str, Any] = {}
@@ -197,7 +200,7 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
                 problems.add(mark, f"more_networks.{name}: {more.network} overlaps with {other.network}, where the head is too")
 
 
-_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks")
+_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks", "log_events")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 

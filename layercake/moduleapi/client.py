@@ -23,8 +23,8 @@ from typing import Any
 import grpc.aio
 import msgspec
 
-from layercake.base import logs
 from layercake.base.door import open_files
+from layercake.base.logs import lines
 from layercake.base.process import leave_no_core
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Stalled, Unreachable
 from layercake.kraken.events import EventKind, Severity
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     die_with_parent()
     leave_no_core()
-    logs.start("%(levelname)s %(name)s: %(message)s")
+    lines.start("%(levelname)s %(name)s: %(message)s")
     open_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")

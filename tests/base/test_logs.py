@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from layercake.base.logs import AT_ONCE, LINE, PERIOD_S, Lines, Repeats
+from layercake.base.logs.lines import AT_ONCE, LINE, PERIOD_S, Lines, Repeats
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from layercake.api.server import Api
-from layercake.base import logs
 from layercake.base.door import open_files
+from layercake.base.logs import lines
 from layercake.head import pki
 from layercake.head.access.tokens import FILE_NAME, blake2b
 from layercake.head.head import GARBAGE, THREAD_S, Head
@@ -112,7 +112,7 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
 def main() -> None:
     """As `layercake serve` does it."""
     os.umask(0o077)
-    logs.start("%(levelname)s %(name)s: %(message)s")
+    lines.start("%(levelname)s %(name)s: %(message)s")
     open_files()
     run = partial(serve, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), bare="--bare" in sys.argv)
     asyncio.run(run())

@@ -7,9 +7,12 @@ By the place in the code, not by the text: a stranger chooses texts, but there a
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
+
+from layercake.base.logs.journal import Journal, is_journal
 
 AT_ONCE = 30
 """Lines that one place may say in PERIOD_S seconds; an error of another type at the same place counts as another place."""
@@ -70,9 +73,14 @@ class Lines(logging.Formatter):
         return text if len(text) <= LINE else f"{text[:LINE // 2]} ... {text[-LINE // 2:]}"
 
 
-def start(form: str) -> None:
-    """Sends all that is logged, from INFO on, to standard error in this form (logging.Formatter)."""
-    handler = logging.StreamHandler(sys.stderr)
+def start(form: str, identifier: str = "") -> None:
+    """Sends all that is logged, from INFO on, to standard error in this form (logging.Formatter); with an `identifier`, and where
+    standard error is the journal, to that as fields."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines(form))
+    if identifier and is_journal(os.environ, sys.stderr):
+        handler = Journal(identifier, handler)
+        handler.setFormatter(Lines("%(message)s"))
 
     def say(record: logging.LogRecord) -> None:
         handler.acquire()
@@ -81,6 +89,5 @@ def start(form: str) -> None:
         finally:
             handler.release()
 
-    handler.setFormatter(Lines(form))
     handler.addFilter(Repeats(say))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
