@@ -5,6 +5,7 @@
      +-- OperationFailed           the BMC answered that it failed
           +-- LoginRefused         it does not take this user or password
           +-- Unsupported          it has no such function
+          +-- NoSession            all of its sessions are in use
           +-- Taken                somebody else has its console
 """
 
@@ -32,6 +33,10 @@ class LoginRefused(OperationFailed):
 
 class Unsupported(OperationFailed):
     """The BMC has no such function."""
+
+
+class NoSession(OperationFailed):
+    """All sessions of the BMC are in use, or the only one is needed for something else."""
 
 
 class Taken(OperationFailed):

@@ -10,7 +10,7 @@ from typing import Any
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.console.ipmi import SolSource
-from powerman.driver import LogEntry, LoginRefused, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import LogEntry, LoginRefused, LogMark, Look, NoSession, PowerState, Sensor, Unsupported, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
@@ -18,7 +18,7 @@ from powerman.looks.hardware import MOST, Fact, facts, ipmi_firmware
 from powerman.looks.health import Health, ipmi_health
 from powerman.looks.look import ipmi_boot, ipmi_clock
 from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import NoSession, Session, SuiteRefused, begin, probe
+from powerman.rmcp_session import Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
-from powerman.driver import Unsupported, login_refused
+from powerman.driver import NoSession, Unsupported, login_refused
 from powerman.line import Line, Pace
 
 _BYE_S = 0.3
@@ -24,10 +24,6 @@ Parsed = TypeVar("Parsed")
 
 class SuiteRefused(Unsupported):
     """The BMC does not do this cipher suite; another may do."""
-
-
-class NoSession(OperationFailed):
-    """All sessions of the BMC are in use."""
 
 
 async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:

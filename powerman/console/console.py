@@ -13,7 +13,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from powerman.console.files import Logs
 from powerman.console.lines import Lines
 from powerman.console.readers import Readers
-from powerman.driver import ConsoleSource, ConsoleStream, LoginRefused, Taken, Unsupported
+from powerman.driver import ConsoleSource, ConsoleStream, LoginRefused, NoSession, Taken, Unsupported
 
 PIECE = 64 << 10
 """Bytes that one answer to a reader has at most."""
@@ -39,6 +39,8 @@ def again_s(error: LayercakeError | None, failures: int) -> float:
         return 3600.0
     if isinstance(error, LoginRefused):
         return 600.0
+    if isinstance(error, NoSession):
+        return backoff(failures, 30.0, 600.0)
     if isinstance(error, Taken):
         return backoff(failures, 15.0, 600.0)
     return backoff(failures, 3.0, 300.0)

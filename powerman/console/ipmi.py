@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.console.sol import Sol, parse_activated
-from powerman.driver import Listener, Taken, Unsupported
+from powerman.driver import Listener, NoSession, Taken, Unsupported
 from powerman.rmcp_session import Session
 
 KEEP_S = 10.0
@@ -34,22 +34,29 @@ class SolSource:
     def __init__(self, where: str, login: Callable[[], Awaitable[Session]]) -> None:
         self._where, self._login = where, login
         self._open: SolStream | None = None
+        self._opening: Session | None = None
 
     async def open(self, listener: Listener, *, take: bool = False) -> SolStream:
         """See ConsoleSource."""
-        session = await self._login()
+        session = self._opening = await self._login()
         try:
             self._open = await self._activated(session, listener, take)
+            if self._opening is None:
+                raise NoSession(f"cannot open the console at {self._where}: its session is needed for the power")
         except BaseException:
             session.leave()
             session.line.done()
             raise
+        finally:
+            self._opening = None
         return self._open
 
     def give_way(self) -> bool:
-        """Ends a console that is open, because its session is needed for something else; whether there was one."""
-        stream, self._open = self._open, None
-        return stream is not None and stream.give_way()
+        """Ends a console that is open, or being opened, because its session is needed for something else; whether there was one."""
+        stream, opening, self._open, self._opening = self._open, self._opening, None, None
+        if opening is not None:
+            opening.leave()
+        return opening is not None or (stream is not None and stream.give_way())
 
     async def _activated(self, session: Session, listener: Listener, take: bool) -> SolStream:
         code, answer = await session.tried(_APP, _ACTIVATE, _OURS + _ENCRYPTED)
@@ -121,7 +128,7 @@ class SolStream:
         """Frees the session now, and has `run` end; whether it was going on."""
         if self._over is not None:
             return False
-        self._over = OperationFailed(f"cannot keep the console at {self._where} open: its session is needed for the power")
+        self._over = NoSession(f"cannot keep the console at {self._where} open: its session is needed for the power")
         self._session.leave()
         self._left = True
         self._wake.set()

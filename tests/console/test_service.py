@@ -13,7 +13,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Un
 from powerman.console import console as console_module
 from powerman.console import files, keeper
 from powerman.console.console import again_s
-from powerman.driver import LoginRefused, Taken, Unsupported
+from powerman.driver import LoginRefused, NoSession, Taken, Unsupported
 from powerman.settings import ConsoleSettings, PowerSettings
 from tests.console.conftest import Opened, Room, until
 from tests.support.minisol import MiniSol
@@ -235,7 +235,7 @@ async def test_a_node_that_is_gone_gives_its_console_back(room: Opened) -> None:
 
 @pytest.mark.parametrize(("error", "waits"), [
     (Unsupported("x"), [3600.0, 3600.0]), (LoginRefused("x"), [600.0, 600.0]), (Taken("x", by="y"), [15.0, 30.0]),
-    (OperationFailed("x"), [3.0, 6.0]), (Unreachable("x"), [3.0, 6.0])])
+    (OperationFailed("x"), [3.0, 6.0]), (NoSession("x"), [30.0, 60.0]), (Unreachable("x"), [3.0, 6.0])])
 def test_how_long_each_is_left_alone(error: LayercakeError, waits: list[float]) -> None:
     assert [again_s(error, failures) for failures in (1, 2)] == waits
     assert again_s(error, 50) <= 3600.0 and console_module.PIECE >= 1024

@@ -24,7 +24,7 @@ def test_the_declarations_are_those_of_the_architecture() -> None:
         "power-reset": ({"power": ("HANG", "OFF")}, {}, 30.0, None),
     }
     assert all(m.where is Where.HEAD and m.doc for m in MUTATIONS)
-    assert [v.values for v in VARIABLES] == [("UNKNOWN", "OFF", "ON", "HANG")]
+    assert [v.values for v in VARIABLES] == [("UNKNOWN", "OFF", "ON", "HANG"), ("UNKNOWN", "OK", "WARNING", "CRITICAL")]
 
 
 async def test_discovery_says_what_is(world: Any) -> None:
