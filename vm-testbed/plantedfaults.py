@@ -1,7 +1,7 @@
 """Faults that are planted in a rack, and what `layercake explain` makes of them: `python vm-testbed/plantedfaults.py`.
 
 Each machine has one fault, but three, which lose their network together when all others have theirs. Prints what is said of each,
-and ends with 1 if a cause is not named. `--only WORD` plants those alone whose name has the word.
+and ends with 1 if a cause is not named. `--only PATTERN` plants those alone whose names match.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ class Planted:
 def main() -> int:
     """Plants them, waits until each has been named, and says what was said."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="Faults whose names have this word.")
+    parser.add_argument("--only", default="", help="Faults whose names match this.")
     only = parser.parse_args().only
-    faults, missed = [one for one in FAULTS if only in one.name], 0
+    faults, missed = [one for one in FAULTS if re.search(only, one.name)], 0
     with tempfile.TemporaryDirectory(prefix="layercake-faults-") as directory:
         found = Planted(Path(directory), faults)
         try:
