@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import AsyncIterator, Mapping
+import operator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +30,7 @@ AT_ONCE = 200
 """So many nodes are one piece; a longer list is sent as it is made."""
 LAST_LINES = 8
 """Of a node's console, where it is explained why it is not as wanted."""
+BY_NAME = operator.attrgetter("node.name")
 NOT_KEPT = {"Cache-Control": "no-store"}
 LIST = ("range", "fields", "limit", "after", "since", "where")
 
@@ -112,11 +114,11 @@ class NodeRoutes:
             raise InputError("cannot use since with where: what a query means changes with the time alone", hint="leave one out")
         if since and not (wanted or limit or after):
             return await self._told(request, await self._listing.news(kind, since, ""), kind)
-        names = [r.name for r in self._ops.nodes.select(wanted)] if wanted else store.names
-        if limit or after:
-            names = sorted(names)
-            names = names[bisect.bisect_right(names, after):] if after else names
-        records = [record for name in names if caller.sees(record := store.named(name))]
+        records: Sequence[Record] = self._ops.nodes.select(wanted) if wanted else store.in_order
+        if wanted and (limit or after):
+            records = sorted(records, key=BY_NAME)
+        records = records[bisect.bisect_right(records, after, key=BY_NAME):] if after else records
+        records = records if caller.groups is None else [record for record in records if caller.sees(record)]
         if where:
             records = await meant(self._head, records, where)
         more = bool(limit) and len(records) > limit

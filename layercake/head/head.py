@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import logging
 import os
@@ -72,7 +71,7 @@ from layercake.head.state.store import Record, Store, WantedImage
 from layercake.head.tpm.keeper import Tpms
 from layercake.head.webhooks.sender import Webhooks
 from layercake.inventory.schema import Node
-from layercake.kraken.converge import Barred, Cleared, Discovered, Held, NodeState
+from layercake.kraken.converge import Barred, Cleared, Discovered, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.network import facing
@@ -254,15 +253,7 @@ class Head:
         self.disks.load(self.database.documents)
         self.releases.load()
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
-        for record in self.store:
-            # What was packed may have been so by other modules' variables.
-            order = record.care.order
-            record.planner = self.table.planner_for(record.node, forced=order is not None and order.force)
-            goal = record.planner.layout.goal(self.desire.goal_values(record.meant, record.wanted))
-            record.machine = dataclasses.replace(record.machine.resumed(self.clock()), state=0, assumed=0, goal=goal)
-            self.engine.expect(record)
-            if was[record.node.id].get("run") in ("SYNC", "INIT"):
-                self.engine.post(record, Held(grace))
+        self.desire.resume(was, self.clock(), grace)
         self.boots.load(self.database.documents("boot/"))
         if not self.database.documents(SIGNING):  # what was taken in before anything was signed; nothing is later
             self.images.sign_all({i.digest: i.size for r in self.store for i in (*r.wanted, *r.stage)})

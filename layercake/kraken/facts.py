@@ -90,6 +90,11 @@ class NodeState:
         return dataclasses.replace(self, active=None, wake=now, held_until=0.0, met_since=None, asked="",
                                    not_before=min(self.not_before, now + BACKOFF_CAP_S))
 
+    def resumed_unknown(self, now: float, goal: Goal) -> NodeState:
+        """The same with another goal, and nothing known of its state: 1 us, 10 by way of `resumed`."""
+        return NodeState(0, goal, None, self.attempts, min(self.not_before, now + BACKOFF_CAP_S), self.quarantine, 0.0,
+                         self.last_error, now, 0, self.rounds, None, self.no_chain)
+
     def to_record(self) -> dict[str, Any]:
         """A JSON-ready form. The packed ints mean something only beside the digest of the layout that packed them."""
         active = self.active

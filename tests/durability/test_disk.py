@@ -18,6 +18,7 @@ from layercake.head.state import store as store_module
 from layercake.head.state.health import AGAIN_S, SLOW_S, STUCK_S
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.kraken.wire import Kind
 from tests.support.disk import frozen, full, mounted, on_disk, read_only, stuck
 from tests.support.world import INVENTORY, World, opened
 
@@ -95,6 +96,27 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         await flush
     await world.head.database.flush(world.head.store)
     assert told(world) == ["database.unwell", "database.well"]
+
+
+async def test_no_node_is_lost_while_each_write_takes_two_seconds(world: World) -> None:
+    nodes, writes, newest = ("n0", "n1"), 12, world.head.store.newest_event
+    assert 2 * writes > world.settings.sync.dead_s
+    for name in nodes:
+        world.attach(name)
+    for _ in range(writes):
+        with stuck(world.head) as gate:
+            world.head.store.event(None, events.HEAD_STARTED, "something")
+            flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
+            await begun(world)
+            for _ in range(2):
+                world.tick(1)
+                for name in nodes:
+                    world.send(world.hello(name))
+                    assert world.received(name).kind is Kind.DESIRED, "each HELLO has its answer while the disk does not"
+            gate.set()
+            await flush
+    assert [world.node(name).value("run") for name in nodes] == ["SYNC", "SYNC"]
+    assert not [e for e in world.head.store.events if e.kind in ("sync.lost", "mutation.started") and e.id > newest]
 
 
 async def test_nothing_more_is_asked_of_a_disk_that_does_not_answer(world: World) -> None:

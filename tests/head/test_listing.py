@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import itertools
 import json
 from typing import Any
 
 import pytest
 
+from layercake.head.hosting.patience import _Boot
 from layercake.head.lists.listing import Kind, Listing
 from layercake.head.views.nodes import node_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
+from layercake.kraken.facts import Active, Quarantine
 from tests.support.api import served
 from tests.support.world import World
 
@@ -35,6 +39,41 @@ async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
             assert nodes == [json.loads(json.dumps(node_view(
                 record, head.clock(), head.table, head.guard.why(record), brief=brief, patience=head.patience)))
                 for record in map(world.node, head.store.names)]
+
+
+MACHINES: dict[str, list[Any]] = {
+    "active": [None, Active("power-on", 1, 990.0, 1300.5, True), Active("boot-wait", 3, 1000.25, 1020.0, True)],
+    "quarantine": [None, Quarantine("power-on", "it 100% failed", 99.0, 5)],
+    "held_until": [0.0, 12.0], "not_before": [0.0, 9.5],
+    "last_error": ["", '50% of "it" \\ failed'], "asked": ["", "power-on"]}
+
+
+@pytest.mark.parametrize("brief", [False, True])
+async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_view(world: World, brief: bool) -> None:
+    """Time goes on between two questions, so that a word which is kept too long is seen."""
+    listing, head, record, kind = Listing(world.head), world.head, world.node("n0"), Kind((), brief=brief)
+    world.clock.now = 1000.0
+    still = Kind(listing.fields("name,status,state"), brief=brief)
+    boots = [None, _Boot(None), _Boot(world.clock.now - 12.34)]
+    head.engine.post(record, Discovered({"power": "OFF"}, "test"))
+    fresh, seen, numbers = dataclasses.replace(record.machine, goal=record.planner.layout.goal({"run": "SYNC"})), set(), set()
+    for choice in itertools.product(*MACHINES.values(), boots, [None, world.clock.now - 3.21]):
+        *values, boot, record.last_seen = choice
+        head.patience._boots = {} if boot is None else {record.node.id: boot}
+        machine = dataclasses.replace(fresh, **dict(zip(MACHINES, values, strict=True)))
+        now = world.clock.now
+        record.machine = dataclasses.replace(machine, held_until=machine.held_until and now + machine.held_until,
+                                             not_before=machine.not_before and now + machine.not_before)
+        for seconds in (0.0, 0.0, 4.46, 9.0):
+            world.clock.now += seconds
+            view = json.loads(json.dumps(node_view(
+                record, head.clock(), head.table, head.guard.why(record), brief=brief, patience=head.patience)))
+            nodes, found = await told(world, listing, kind)
+            assert nodes[0] == view
+            assert (await told(world, listing, still))[0][0] == {key: view[key] for key in ("name", "status", "state")}
+            numbers.add(found.change)
+            seen.add(view["status"])
+    assert seen == {"asking", "quarantined", "working", "held", "waiting"} and len(numbers) > 10, "a change has its number"
 
 
 async def test_only_the_fields_that_are_asked_for(world: World) -> None:

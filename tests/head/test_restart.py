@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 import pytest
 
 from layercake.head import events
+from layercake.head.state.store import Record
+from layercake.kraken import converge
+from layercake.kraken.converge import Event, Held, NodeState
 from layercake.kraken.errors import OperationFailed
+from layercake.kraken.mutation import Where
 from tests.support.world import World
 
 
@@ -65,3 +72,34 @@ async def test_a_failed_write_keeps_what_was_to_be_written(world: World) -> None
     assert world.node("n0").node.id in world.head.store.dirty
     await world.restart()
     assert "head.started" in [e.kind for e in world.head.store.events]
+
+
+async def test_nodes_that_are_alike_get_to_where_the_engine_brings_each(world: World) -> None:
+    """What is worked out once for many (Engine.resume) is what `converge.step` makes of each, with its own failures and counts."""
+    now, engine = world.clock.now, world.head.engine
+    until, alike = now + 30.0, []
+    for name, goal in itertools.product(("n0", "n1"), ({"run": "SYNC"}, {"power": "OFF"}, {})):
+        layout = world.node(name).planner.layout
+        for attempts, rounds, failed, back_off, event in itertools.product(
+                ({}, {"power-on": 2}), ({}, {"power-on": 1}), ("", "it failed"), (0.0, now + 7.0), (None, Held(until), Held(now))):
+            was = dataclasses.replace(NodeState.fresh(layout.goal({})), attempts=attempts, rounds=rounds, last_error=failed,
+                                      not_before=back_off, met_since=now - 3.0, held_until=now + 1.0, asked="power-on")
+            known = was.resumed_unknown(now, layout.goal(goal))
+            assert known == dataclasses.replace(was.resumed(now), state=0, assumed=0, goal=layout.goal(goal))
+            alike += [(world.node(name).copy(), known, event)] * 2
+    records = [(record.copy(), known, event) for record, known, event in alike]
+    begun: list[tuple[Record, Event]] = []
+    engine.post = lambda record, event: begun.append((record, event))  # type: ignore[method-assign]
+    engine.resume(records, now)
+    for record, known, event in records:
+        if event is None:
+            assert record.machine == known
+            continue
+        after, effects = converge.step(record.planner, Where.HEAD, known, event, now, lambda: 0.5)
+        if effects:
+            assert (record.machine, begun.pop(0)) == (known, (record, event)), "the engine goes the whole way"
+        else:
+            assert record.machine == after
+    assert not begun
+    shared = {id(record.machine) for record, _, event in records if event == Held(until)}
+    assert len(shared) < len(records) / 3, "those that are alike share what they are"

@@ -17,7 +17,7 @@ from layercake.head.tpm.module import TpmPart
 from layercake.inventory.fields import _IMAGE
 from layercake.inventory.load import load as load_with
 from layercake.inventory.problems import InventoryErrors
-from layercake.inventory.schema import Node, groups_of, node_id
+from layercake.inventory.schema import Node, NodeRecords, groups_of, node_id
 from layercake.kraken.errors import InputError
 from powerman.inventory import Bmc
 from pxe.inventory import Boot
@@ -205,3 +205,15 @@ nodes:
     assert the_mistake(arm, known_arches=["x86_64", "aarch64"], known_profiles={"": "x86_64"})[2] == (
         "`layercake profile build NAME --arch aarch64` makes a profile for it")
     assert len(load_with(text, parts=standard().parts, known_profiles={"gpus": "x86_64"}).nodes) == len(load(text).nodes) == 3
+
+
+def test_parts_of_stored_nodes_are_shared_where_they_are_the_same() -> None:
+    parts = standard().parts
+    nodes = [*load(RACK, "rack.yaml", {"debian"}).nodes.values()]
+    order = [nodes[0], nodes[1], nodes[1], nodes[0]]
+    records = NodeRecords(parts)
+    read = [records.node(json.loads(json.dumps(node.to_record()))) for node in order]
+    assert read == order == [Node.from_record(node.to_record(), parts) for node in order]
+    assert read[1].parts["powerman"] is read[2].parts["powerman"] and read[0].parts["powerman"] is not read[3].parts["powerman"]
+    with pytest.raises(InputError, match="port"):
+        records.node({**nodes[1].to_record(), "bmc": {**nodes[1].to_record()["bmc"], "port": True}})

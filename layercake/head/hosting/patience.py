@@ -181,10 +181,16 @@ class Patience:
             return 0.0
         return AROUND_S + firmware_s(record.boot_times, step.timeout) + rest_s(record.boot_times, step.stall)
 
+    def since(self, record: Record) -> float | None:
+        """When the boot that goes on began; None if none does, or nobody saw it begin. It is another only with another state."""
+        boot = self._boots.get(record.node.id)
+        return boot.since if boot is not None else None
+
     def view(self, record: Record) -> dict[str, Any]:
         """What people are shown: the usual time, the longest, of how many boots, and how long this one has taken by now."""
-        times, boot = record.boot_times, self._boots.get(record.node.id)
-        now_s = round(self._clock() - boot.since, 1) if boot is not None and boot.since is not None else None
+        times = record.boot_times
+        since = self.since(record)
+        now_s = None if since is None else round(self._clock() - since, 1)
         step = record.planner.waits
         return {"usual_s": usual(times), "longest_s": max(times.whole, default=None), "boots": len(times.whole), "now_s": now_s,
                 "limit_s": None if step is None else round(firmware_s(times, step.timeout), 1)}

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Protocol
 
-from layercake.inventory.schema import Node
+from layercake.inventory.schema import Node, NodeRecords
 from layercake.kraken.errors import DeclarationError, LayercakeError, NotFound
 from layercake.kraken.events import EventKind
 from layercake.kraken.mutation import ENDLESS, Mutation, Where
@@ -58,6 +58,7 @@ class Table:
             x.name: m.name for m in all_of for x in m.mutations if x.where is Where.HEAD and m.has_process}
         self.caller: dict[str, str] = {c.name: m.name for m in all_of for c in m.calls}
         self.parts = {m.name: m.part for m in all_of if m.part is not None}
+        self._records = NodeRecords(self.parts)
         _once("part of a node", ((m.name, m.part.key, m.name) for m in all_of if m.part is not None and m.part.key))
         self.alive: dict[str, str] = {k: v for m in all_of for k, v in m.alive.items()}
         self.of_nodes: frozenset[str] = frozenset(v for x in self.mutations if x.where is Where.NODE for v in x.changes)
@@ -189,7 +190,7 @@ class Table:
 
     def node(self, record: Mapping[str, Any]) -> Node:
         """The node that `Node.to_record` wrote. Raises InputError."""
-        return Node.from_record(record, self.parts)
+        return self._records.node(record)
 
 
 def _also(mutation: Mutation, wanted: Mapping[str, str], unwanted: Mapping[str, str]) -> Mutation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from functools import partial
 
 from imageapi.spec.order import start_order
@@ -19,8 +19,9 @@ from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Hold, Record, Store, WantedImage
 from layercake.inventory.schema import Node
-from layercake.kraken.converge import DesiredChanged
+from layercake.kraken.converge import DesiredChanged, Held, NodeState
 from layercake.kraken.errors import OperationFailed
+from layercake.kraken.variables import Goal
 
 
 def check_set(images: Iterable[WantedImage]) -> None:
@@ -50,6 +51,23 @@ class Desire:
     def goal_values(self, state: str, images: Iterable[object]) -> dict[str, str]:
         """{variable: value} that is wanted of a node in a desired state, with these images."""
         return self._table.goal_values(state, empty=not tuple(images))
+
+    def resume(self, was: Mapping[str, Mapping[str, str]], now: float, until: float) -> None:
+        """Puts down what is known and wanted of each node as the head starts: what was discovered before, {node: values}, is only
+        a hint, but a node that was in sync is held `until` its agent had time to come back. Goals are made anew: what was packed
+        may have been so by other modules' variables."""
+        goals, held = dict[Hashable, Goal](), Held(until)
+
+        def known(record: Record) -> tuple[Record, NodeState, Held | None]:
+            if record.care.order is not None:
+                record.planner = self._table.planner_for(record.node, forced=record.care.order.force)
+            key = record.planner, record.meant, bool(record.wanted)
+            if key not in goals:
+                goals[key] = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
+            in_sync = was[record.node.id].get("run") in ("SYNC", "INIT")
+            return record, record.machine.resumed_unknown(now, goals[key]), held if in_sync else None
+
+        self._engine.resume(map(known, self._store), now)
 
     @contextlib.asynccontextmanager
     async def draft(self, *, revises: bool = True) -> AsyncIterator[Draft]:

@@ -10,7 +10,7 @@ import heapq
 import operator
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -246,7 +246,7 @@ class Store:
         """What people's clocks say, for what they read: it may step, so nothing is decided by it."""
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
-        self._sorted: list[str] = []
+        self._in_order: list[Record] = []
         self.revision = 1
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
@@ -277,9 +277,14 @@ class Store:
     @property
     def names(self) -> list[str]:
         """All node names, sorted; a list of its own for whoever asks."""
-        if not self._sorted:
-            self._sorted = sorted(self._by_name)
-        return list(self._sorted)
+        return [record.node.name for record in self.in_order]
+
+    @property
+    def in_order(self) -> Sequence[Record]:
+        """All records, sorted by name."""
+        if len(self._in_order) != len(self._by_name):
+            self._in_order = [self._by_name[name] for name in sorted(self._by_name)]
+        return self._in_order
 
     def find(self, node_id: str) -> Record | None:
         """The record of a node id, if there is one."""
@@ -306,7 +311,7 @@ class Store:
         """Takes a record in: one that was read from the database, or one that is in it from now on."""
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
-        self._sorted = []
+        self._in_order = []
         self._next_row = max(self._next_row, record.row + 1)
         for adopted in self._adopted:
             adopted(record)
@@ -319,7 +324,7 @@ class Store:
         """Forgets a node."""
         self._by_id.pop(record.node.id, None)
         self._by_name.pop(record.node.name, None)
-        self._sorted = []
+        self._in_order = []
         self.mark(record)
 
     def mark(self, record: Record) -> None:
