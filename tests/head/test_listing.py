@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -62,6 +63,41 @@ async def test_what_has_changed_since(world: World) -> None:
     assert (nodes, last.removed) == ([], ["n0"])
     nodes, _ = await told(world, listing, since=last.change)
     assert nodes == []
+
+
+async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: World) -> None:
+    listing, head = Listing(world.head), world.head
+    _, first = await told(world, listing)
+    for name, state in (("n1", "ON"), ("n0", "ON"), ("n1", "HANG")):
+        head.engine.post(world.node(name), Discovered({"power": state}, "test"))
+        both = await asyncio.gather(*(listing.news(ALL, first.change, "") for _ in range(20)))
+        _, found = await told(world, listing, since=first.change)
+        expected = {record.name for record, _ in found.nodes}
+        assert all({record.name for record, _ in news.nodes} == expected and news.change == found.change for news in both)
+    later = await listing.news(ALL, both[0].change, "")
+    assert (later.nodes, later.whole) == ([], False)
+    head.forget(world.node("n0"))
+    gone = await listing.news(ALL, later.change, "")
+    assert (gone.nodes, gone.removed) == ([], ["n0"])
+    whole = await listing.news(ALL, "ff-3", "")
+    assert whole.whole and [record.name for record, _ in whole.nodes] == ["n1"]
+    with pytest.raises(InputError, match="it is no change"):
+        await listing.news(ALL, "yesterday", "")
+
+
+async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing, head = Listing(world.head), world.head
+    _, first = await told(world, listing)
+    monkeypatch.setattr("layercake.head.lists.listing.SLICE_S", -1.0)  # others have their turn after each node
+    early = asyncio.create_task(listing.news(ALL, first.change, ""))
+    async with asyncio.timeout(30):
+        while not listing._turn.locked():
+            await asyncio.sleep(0)
+    assert not early.done(), "n0 was looked at, the others were not"
+    head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))
+    late = await listing.news(ALL, first.change, "")
+    assert [record.name for record, _ in late.nodes] == ["n0"]
+    await early
 
 
 @pytest.mark.parametrize("since", ["0-1", "ff-99999", "-1"])
