@@ -30,7 +30,7 @@ from layercake.moduleapi.web import shown
 SO_PEERGROUPS = 59
 """Linux 4.13: the supplementary groups of the process at the other end."""
 _MOST_GROUPS = 256
-_PROGRAM, _TOKEN = 120, 512
+_PROGRAM, LONGEST = 120, 512
 COOKIE = "__Host-layercake"
 """The session of a browser. By its prefix a browser takes it over TLS only, for this host and all of it (RFC 6265bis, 4.1.3)."""
 OWN = "X-Layercake"
@@ -71,7 +71,7 @@ async def of_token(request: web.Request, text: str, tokens: Tokens, people: Peop
     """Whose a token is. Raises as by_token."""
     if people.knows(text) and (person := await people.find(text, request.remote or "", _program(request))) is not None:
         return person
-    found = tokens.find(text) if 0 < len(text) <= _TOKEN else None
+    found = tokens.find(text) if 0 < len(text) <= LONGEST else None
     if found is None:
         raise NotKnown("cannot serve this: it needs a token that is valid", hint="Authorization: Bearer TOKEN")
     _certified(request, found)
@@ -89,7 +89,7 @@ def by_session(request: web.Request, sessions: Sessions, tokens: Tokens) -> Call
     """Who a request comes from, by the cookie of its session. Raises NotKnown for one that is over, or whose token is, and Refused
     for what another site's page has sent: a browser adds the cookie to that too."""
     text = request.cookies[COOKIE]
-    found = sessions.find(text) if len(text) <= _TOKEN else None
+    found = sessions.find(text) if len(text) <= LONGEST else None
     if found is None:
         raise NotKnown("cannot serve this: the session is over", hint="sign in again")
     from_own_page(request)

@@ -60,7 +60,7 @@ class Api:
         self._routes = routes(self._operations)
         self._gate = Gate(head, _status)
         self._document = json.dumps(document(self._routes))
-        self._pages = Pages()
+        self._pages = Pages(self._greet)
         self._servers: list[WebServer] = []
 
     async def start(self) -> None:
@@ -112,6 +112,12 @@ class Api:
             return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
 
         return _answering(guarded)
+
+    def _greet(self, request: web.Request) -> None:
+        """Who has a session has a place of his own also for the files of the dashboard."""
+        caller = self._head.sessions.find(request.cookies.get(auth.COOKIE, "")[:auth.LONGEST])
+        if caller is not None:
+            known(request, auth.name_of_session(caller))
 
     async def _caller(self, request: web.Request) -> Caller:
         """Who asks over the network; its connection is known from now on."""

@@ -101,7 +101,7 @@ class Guest(Between):
     def __init__(self, door: Door, address: str, due: float) -> None:
         self.who, self.weight = "", 1.0
         self.owes = 0.0
-        self.ended = False
+        self.ended = self.visited = False
         self.address = address
         self.due = due
         self.at_work = 0
@@ -122,7 +122,7 @@ class Guest(Between):
 
     async def visit(self) -> None:
         """A stranger asks for what is open to all: it waits while its address asks too often."""
-        wait = self._door.asks(f"visitor {self.address}", _VISIT)
+        wait = self._door.visits(self)
         if wait:
             await asyncio.sleep(wait)
 
@@ -308,7 +308,7 @@ class Door:
         else:
             self._strangers.leave(guest.address, guest)
             guest.owes = self.asks(who, guest.weight + (_HANDSHAKE if self._context is not None else 0.0))
-            if not guest.owes:
+            if not guest.owes and not guest.visited:
                 self._knocks.refund(guest.address)
         guest.who = who
         self._end(self._known.take(who, guest))
@@ -316,6 +316,15 @@ class Door:
     def asks(self, who: str, cost: float) -> float:
         """Somebody asks for something. Seconds that it has to wait."""
         return 0.0 if self._local else self._asked.wait(who, cost)
+
+    def visits(self, guest: Guest) -> float:
+        """A stranger asks for what is open to all. Seconds that it has to wait. Its connection has come to something; the pace of
+        visits counts it instead of the pace of those that come to nothing, and has who comes too often wait."""
+        if guest.visited:
+            return self.asks(f"visitor {guest.address}", _VISIT)
+        guest.visited = True
+        self._knocks.refund(guest.address)
+        return self.asks(f"visitor {guest.address}", _VISIT + _HANDSHAKE)
 
     def gone(self, guest: Guest) -> None:
         """A connection has ended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,10 +52,11 @@ def _file(kind: str, data: bytes) -> File:
 
 
 class Pages:
-    """Serves the dashboard's files."""
+    """Serves the dashboard's files. `greet` says of a request whose it is, if it is somebody's."""
 
-    def __init__(self) -> None:
+    def __init__(self, greet: Callable[[web.Request], None]) -> None:
         self._version, self._files = files()
+        self._greet = greet
 
     def routes(self) -> list[web.RouteDef]:
         """The routes: the page, and its files."""
@@ -66,17 +67,21 @@ class Pages:
         return web.Response(status=302, headers={"Location": PATH, "Cache-Control": _ASK})
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        return await _answer(request, self._files[PAGE], _ASK)
+        return await self._answer(request, self._files[PAGE], _ASK)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         if request.match_info["version"] != self._version or name not in self._files or name == PAGE:
             return web.Response(status=404, text="there is no such file; load the page anew\n", headers=HEADERS)
-        return await _answer(request, self._files[name], _FOR_EVER)
+        return await self._answer(request, self._files[name], _FOR_EVER)
+
+    async def _answer(self, request: web.Request, file: File, keep: str) -> web.StreamResponse:
+        self._greet(request)
+        await open_to_all(request)
+        return _answer(request, file, keep)
 
 
-async def _answer(request: web.Request, file: File, keep: str) -> web.StreamResponse:
-    await open_to_all(request)
+def _answer(request: web.Request, file: File, keep: str) -> web.StreamResponse:
     headers = {**HEADERS, "Cache-Control": keep, "ETag": file.mark}
     if file.mark in (word.strip() for word in request.headers.get("If-None-Match", "").split(",")):
         return web.Response(status=304, headers=headers)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser
 
-from layercake.head import pki
 from layercake.head.hosting.manager import ServiceState
 from layercake.kraken.converge import Failed
-from tests.support.dashboard import NARROW, Look, Site, chromium, inventory, looking, serving
+from tests.support.dashboard import NARROW, Look, Site, certify, chromium, inventory, looking, serving
 from tests.support.rollnodes import a_site
 
 PLACE = Path(__file__).resolve().parents[2] / "docs/pictures/dashboard"
@@ -92,7 +91,7 @@ async def views(browser: Browser) -> None:
 
 async def roll(browser: Browser, folder: Path) -> None:
     """A roll in its batches, one of whose nodes has failed."""
-    pki.create(folder / "pki", "127.0.0.1")
+    certify(folder)
     async with a_site(folder, 60, time.time()) as cluster:
         site = Site(cluster.world, folder)
         await site.start()

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from layercake.head import events, pki
+from layercake.head import events
 from layercake.kraken.converge import Discovered, Failed
-from tests.support.dashboard import Look, Site, inventory, looking
+from tests.support.dashboard import Look, Site, certify, inventory, looking
 from tests.support.rollnodes import a_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -162,7 +162,7 @@ async def test_events_come_as_they_happen_and_hold_still_when_asked(site: Site, 
 
 async def test_rolls_go_on_are_paused_and_aborted(browser: Browser, site: Site, look: Look) -> None:
     folder = site.world.directory / "rolls"
-    pki.create(folder / "pki", "127.0.0.1")
+    certify(folder)
     async with a_site(folder, 6) as cluster:
         there = Site(cluster.world, folder)
         await there.start()

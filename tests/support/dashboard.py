@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import base64
 import contextlib
+import functools
+import hashlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -10,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright
 
 from layercake.api.server import Api
@@ -21,6 +27,28 @@ CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
 WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
+
+
+@functools.cache
+def _authority() -> Path:
+    """An authority and a server's certificate that all heads of these tests have: so one browser trusts them all."""
+    place = Path(tempfile.mkdtemp(prefix="lcpki"))
+    atexit.register(shutil.rmtree, place)
+    pki.create(place, "127.0.0.1")
+    return place
+
+
+def certify(folder: Path) -> None:
+    """Gives a head that authority and certificate."""
+    shutil.copytree(_authority(), folder / "pki")
+
+
+def spki(place: Path) -> str:
+    """What Chromium is told of a server's key, in whose certificate it shall trust, as if somebody had imported the authority. Where
+    errors of certificates are ignored it makes two connections for each request, which the door takes for an attack."""
+    key = x509.load_pem_x509_certificate((place / "server.pem").read_bytes()).public_key()
+    text = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(hashlib.sha256(text).digest()).decode()
 
 
 def inventory(count: int, *, racks: int = 4) -> str:
@@ -83,7 +111,7 @@ class Site:
 async def serving(nodes: str, now: float | None = None) -> AsyncIterator[Site]:
     """A head over these nodes; away afterwards. `now`: what its clock shows, in seconds since the epoch."""
     folder = Path(tempfile.mkdtemp(prefix="lcd"))
-    pki.create(folder / "pki", "127.0.0.1")
+    certify(folder)
     site = Site(World(folder), folder)
     site.world.clock.now = now or site.world.clock.now
     try:
@@ -99,10 +127,11 @@ async def serving(nodes: str, now: float | None = None) -> AsyncIterator[Site]:
 
 
 @contextlib.asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    """Debian's Chromium, with a profile of its own."""
+async def chromium(place: Path | None = None) -> AsyncIterator[Browser]:
+    """Debian's Chromium, with a profile of its own. It trusts the server's certificate in `place`, that of these tests without."""
     async with async_playwright() as play:
-        browser = await play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        trusted = f"--ignore-certificate-errors-spki-list={spki(place or _authority())}"
+        browser = await play.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, trusted])
         try:
             yield browser
         finally:
@@ -140,7 +169,7 @@ async def looking(browser: Browser, site: Site, *, size: ViewportSize = WIDE, da
                   **options: Any) -> AsyncIterator[Look]:
     """A fresh browser profile with one page."""
     scheme: Literal["dark", "light"] = "dark" if dark else "light"
-    context = await browser.new_context(ignore_https_errors=True, viewport=size, color_scheme=scheme, **options)
+    context = await browser.new_context(viewport=size, color_scheme=scheme, **options)
     context.set_default_timeout(60_000)
     try:
         yield Look(context, await context.new_page(), site)
