@@ -7,6 +7,7 @@ import contextlib
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from layercake.base import door
 from layercake.base.door import Limits
-from layercake.moduleapi.web import WebServer, body_of, known
+from layercake.moduleapi.web import WebServer, body_of, known, open_to_all
 
 LIMITS = Limits(each=8, strangers=12, known=3, most=20, prove_s=1.5, answer_s=1.0, per_s=5.0, burst=100.0, asks_per_s=20.0)
 ME = b"GET /me?who=%s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -28,6 +29,11 @@ async def _answer(request: web.Request) -> web.Response:
     return web.Response(text=f"you are {who}, {len(await body_of(request, 1000))} bytes")
 
 
+async def _open(request: web.Request) -> web.Response:
+    await open_to_all(request)
+    return web.Response(text="for everybody")
+
+
 async def _big(request: web.Request) -> web.Response:
     return web.Response(body=bytes(1 << 20))
 
@@ -37,6 +43,7 @@ async def served(limits: Limits = LIMITS) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_route("*", "/me", _answer)
     app.router.add_get("/big", _big)
+    app.router.add_get("/open", _open)
     server = WebServer(app, limits, idle_s=30.0)
     await server.open(*door.bound(["127.0.0.1"], 0))
     try:
@@ -224,3 +231,20 @@ def test_machines_of_a_network_of_the_heads_own_count_each_for_itself() -> None:
     assert door._address(("fd00:121::56", 1, 0, 0), near) == "fd00:121::56"
     assert door._address(("fd00:122::56", 1, 0, 0), near) == "fd00:122::"
     assert door._address(("::ffff:10.0.0.9", 1, 0, 0), near) == "10.0.0.9"
+
+
+async def test_what_is_open_to_all_is_no_failed_knock_and_its_connection_goes_on() -> None:
+    ask = b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with served(replace(LIMITS, burst=3.0, per_s=0.01, asks_per_s=1000.0)) as port:
+        for _ in range(12):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3):
+                writer.write(ask)
+                async with asyncio.timeout(30):
+                    assert b"200" in await reader.readline()
+                    assert await reader.readuntil(b"for everybody")
+            writer.write(ME % b"")
+            async with asyncio.timeout(30):
+                assert b"403" in await reader.readline()
+                assert (await reader.read()).endswith(b"no"), "a guess ends it all the same"
+            writer.close()

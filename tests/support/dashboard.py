@@ -44,7 +44,7 @@ def certify(folder: Path) -> None:
 
 
 def spki(place: Path) -> str:
-    """What Chromium is told of a server's key, in whose certificate it shall trust, as if somebody had imported the authority. Where
+    """What Chromium is told of a server's key, in whose certificate it shall trust, as if somebody had imported the authority. If
     errors of certificates are ignored it makes two connections for each request, which the door takes for an attack."""
     key = x509.load_pem_x509_certificate((place / "server.pem").read_bytes()).public_key()
     text = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
