@@ -15,7 +15,7 @@ from aiohttp import web
 from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
-from layercake.head.lists.causes import Gathered, what_of
+from layercake.head.lists.causes import Gathered, in_outages, what_of
 from layercake.head.lists.listing import Found, Kind, Listing, meant
 from layercake.head.lists.slices import Once, slowly
 from layercake.head.operations import Operations
@@ -163,14 +163,17 @@ class NodeRoutes:
 
     async def _causes_of(self, records: list[Record] | None, brief: bool) -> dict[str, Any]:
         head, found, now = self._head, Gathered(), self._head.clock()
+        dark = in_outages(head.guard.outages.values())
         async for record in slowly(list(head.store) if records is None else records):
-            what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record), brief=brief)
-            found.add(record, what, head.unmet.seconds(record))
+            stopped = head.guard.stopped(record)
+            what = what_of(record, now, head.guard.why(record), stopped, head.patience.seen(record),
+                           outage=dark.get(record.node.id, ""), brief=brief)
+            found.add(record, what, head.unmet.seconds(record), stopped=bool(stopped))
 
         def example(record: Record) -> str:
             return status_of(record, now, head.guard.why(record), brief=brief)[1]
 
-        return {"well": found.well, "causes": found.causes(example)}
+        return {"well": found.well, "causes": found.causes(example), "stopped": sorted(found.stopped)}
 
     async def _explain(self, request: web.Request, body: None) -> Any:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None

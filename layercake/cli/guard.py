@@ -139,7 +139,8 @@ def explain(app: App, nodes: str) -> Answer:
     def say(out: Output) -> None:
         for cause in answer["causes"]:
             _cause(out, cause)
-        out.line(f"{answer['well']} node{' is' if answer['well'] == 1 else 's are'} as wanted")
+        stopped = f"; of them frozen or in maintenance: {fold(names)}" if (names := answer.get("stopped")) else ""
+        out.line(f"{answer['well']} node{' is' if answer['well'] == 1 else 's are'} as wanted{stopped}")
 
     return Answer(answer, say, FAILED if answer["causes"] else OK)
 

@@ -144,4 +144,11 @@ async def detach(service: PowerService, request: ReaderRequest) -> dict[str, Any
     return {}
 
 
-CONSOLE_CALLS: tuple[Call, ...] = (state, log, search, attach, follow, write, detach)
+@call("console.forget", role=Role.ADMIN, answer=dict[str, Any], inside=True)
+async def forget(service: PowerService, request: NodeRequest) -> dict[str, Any]:
+    """Remove what was kept of a node's console."""
+    await service.consoles.forget(request.node)
+    return {}
+
+
+CONSOLE_CALLS: tuple[Call, ...] = (state, log, search, attach, follow, write, detach, forget)

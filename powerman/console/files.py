@@ -118,6 +118,14 @@ class Logs:
                 return 0
         return self.sizes[node]
 
+    def forget(self, node: str) -> None:
+        """Removes a node's log, with what waits to be written. Raises OSError."""
+        waiting = self._waiting.pop(node, None)
+        self._size -= waiting.size if waiting is not None else 0
+        self.sizes.pop(node, None)
+        for old in (False, True):
+            (self.directory / name_of(node, old)).unlink(missing_ok=True)
+
     def sweep(self, known: Iterable[str]) -> None:
         """Removes the logs of nodes that are no more, the oldest first, as long as all together are too large. Raises OSError."""
         kept, files, total = set(known), [], 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layercake.kraken.errors import InputError, LayercakeError
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.service import Link
 from powerman import events
@@ -108,6 +108,15 @@ class Consoles:
             text = await asyncio.to_thread(self._logs.tail, name, lines * _LINE)
         found = ((parse_stamp(line[:STAMP]), line[STAMP + 1:]) for line in text.splitlines()[-lines:])
         return [(at, said) for at, said in found if at is not None]
+
+    async def forget(self, node: str) -> None:
+        """Removes a node's log: it is for another user now. Raises InputError, OperationFailed."""
+        name = self.of(node).name
+        async with self._disk:
+            try:
+                await asyncio.to_thread(self._logs.forget, name)
+            except OSError as error:
+                raise OperationFailed(f"cannot remove the console log of {name}: {error.strerror}") from None
 
     def size(self, node: str) -> int:
         """Bytes of a node's newest file, 0 without one."""

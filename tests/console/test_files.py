@@ -55,6 +55,19 @@ def test_many_nodes_have_a_part_of_the_room_each(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "consoles").iterdir()) <= (2 << 20) // 16
 
 
+def test_a_log_that_is_forgotten_is_gone_with_what_waits(tmp_path: Path) -> None:
+    kept = logs(tmp_path)
+    for number in range(5000):
+        put(kept, "n1", line(number))
+    put(kept, "n2", line(1))
+    kept.add("n1", line(1))
+    kept.forget("n1")
+    assert not kept.pending and kept.tail("n1", 1000) == "" and kept.size("n1") == 0
+    assert [path.name for path in (tmp_path / "consoles").iterdir()] == ["n2.log"]
+    assert put(kept, "n1", line(7)) == "" and kept.tail("n1", 1000) == line(7)
+    kept.forget("n3")
+
+
 def test_nobody_else_may_read_them(tmp_path: Path) -> None:
     put(logs(tmp_path), "n1", line(1))
     assert (tmp_path / "consoles").stat().st_mode & 0o777 == 0o700

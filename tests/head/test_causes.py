@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from layercake.head.guard.outage import Outage
 from layercake.head.lists.causes import plain
 from layercake.kraken.converge import Discovered
 from tests.support.api import served
@@ -83,3 +84,20 @@ async def test_disks_and_images_have_their_own(site: World) -> None:
     record.machine = record.machine
     _, found = await causes(site)
     assert all(one["next"] for one in found) and sum(len(one["nodes"]) for one in found) == 8
+
+
+async def test_an_outage_is_a_cause_and_a_frozen_node_that_is_well_is_said(site: World) -> None:
+    is_(site, "@all", power="ON", boot="INIT", run="SYNC", image="IDLE", busy="FREE")
+    for record in site.head.store:
+        record.acked = record.cfg_revision
+    await site.ops.care.freeze("b0", "a look", "ada")
+    async with served(site.head, local=True) as client:
+        answer = await (await client.get("/v1/causes")).json()
+    assert answer["stopped"] == ["b0"] and answer["causes"] == []
+    is_(site, "a[0-4]", run="UNKNOWN")
+    silent = frozenset(site.node(name).node.id for name in ("a0", "a1", "a2", "a3", "a4"))
+    site.head.guard.outages = {"": Outage("", 0.0, silent, 8), "r7": Outage("r7", 0.0, silent, 5)}
+    _, found = await causes(site)
+    assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a3", "a4"]] \
+        and "nodes of domain r7 fell silent" in found[0]["text"]
+    assert found[0]["page"] == "half-the-rack-is-dark"

@@ -268,10 +268,12 @@ class ExplanationShown(msgspec.Struct):
 
 
 class Causes(msgspec.Struct):
-    """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes first."""
+    """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes first. `stopped` are those that are
+    as wanted, but frozen, in maintenance or being released: nothing is done to them."""
 
     well: int
     causes: list[Cause]
+    stopped: list[str] = []
 
 
 class Explained(msgspec.Struct):

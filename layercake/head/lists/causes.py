@@ -13,6 +13,7 @@ import msgspec
 
 from imageapi.spec.state import given_up
 from layercake.head.guard.facts import Verdict
+from layercake.head.guard.outage import Outage
 from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, status_of, wish_of
 from layercake.kraken.variables import UNKNOWN
@@ -52,10 +53,17 @@ def plain(text: str, record: Record) -> str:
     return _COUNT.sub("N", _ADDRESS.sub("ADDRESS", text.replace(record.name, "NODE") if len(record.name) > 1 else text))
 
 
-def what_of(record: Record, now: float, waits: Verdict | None, stopped: str, step: str, *, brief: bool = False) -> What | None:
+def in_outages(outages: Iterable[Outage]) -> dict[str, str]:
+    """{the id of a node that fell silent in an outage: where that is}; the smallest place that it is in."""
+    ordered = sorted(outages, key=lambda outage: (outage.domain != "", -outage.members))
+    return {key: outage.where for outage in ordered for key in outage.silent}
+
+
+def what_of(record: Record, now: float, waits: Verdict | None, stopped: str, step: str, *, outage: str = "",
+            brief: bool = False) -> What | None:
     """What keeps a node from being as wanted; None for one that is. `waits` is why the guard holds its next step, `stopped` why it
-    is left alone by a person's word, and `step` what was seen last of its boot, in words. `brief`: for viewers, who are not shown
-    what a BMC or a container said."""
+    is left alone by a person's word, `outage` where many fell silent with it, and `step` what was seen last of its boot, in words.
+    `brief`: for viewers, who are not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
     if status is Status.CONVERGED:
         return What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS) \
@@ -67,6 +75,9 @@ def what_of(record: Record, now: float, waits: Verdict | None, stopped: str, ste
     if stopped:
         return What("stopped", "a person has said that nothing is done to it" if brief else stopped,
                     "layercake thaw, layercake node maintenance end NODE", DARK)
+    if outage:
+        return What(name, f"an outage: nodes of {outage} fell silent together, and nothing is done to them until they are back",
+                    "what they share: power, switch, uplink, relay; layercake outage", DARK)
     if status is Status.QUARANTINED:
         return What(name, plain(text, record), "mend it, then layercake node clear NODE", _page(record))
     if status is Status.HELD:
@@ -105,16 +116,19 @@ class Gathered:
     def __init__(self) -> None:
         self._found: dict[What, list[tuple[Record, float]]] = {}
         self.well = 0
+        self.stopped: list[str] = []  # those that are as wanted, and that a person keeps the head from
         self._facets: dict[str, int] = {}
         self._all = 0
 
-    def add(self, record: Record, what: What | None, unmet_s: float | None) -> None:
-        """A node with what keeps it, None for one that is as wanted, and for how long it is not."""
+    def add(self, record: Record, what: What | None, unmet_s: float | None, *, stopped: bool = False) -> None:
+        """A node with what keeps it, None for one that is as wanted, for how long it is not, and whether it is left alone."""
         self._all += 1
         for facet in _facets(record):
             self._facets[facet] = self._facets.get(facet, 0) + 1
         if what is None:
             self.well += 1
+            if stopped:
+                self.stopped.append(record.name)
         else:
             self._found.setdefault(what, []).append((record, unmet_s or 0.0))
 

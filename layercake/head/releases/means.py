@@ -19,6 +19,9 @@ from layercake.head.releases import password
 from layercake.head.state.desire import Desire
 from layercake.head.state.store import Record, Store
 
+CONSOLE = "console.forget"
+"""The call by which what is kept of a node's console is removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeadMeans:
@@ -63,7 +66,11 @@ class HeadMeans:
         self.keys.forget(record)
         self.disks.forget(record)
         await self.desire.settle()
-        return "keys of disks" + (" and the SSH host key" if had else "")
+        console = CONSOLE in self.table.caller
+        if console:
+            await self.ask(CONSOLE, {"node": record.node.id})
+        what = ["keys of disks", *(["the SSH host key"] if had else []), *(["what its console has said"] if console else [])]
+        return ", ".join(what)
 
     async def turn_password(self, record: Record) -> str:
         """See Means."""

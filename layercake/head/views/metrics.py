@@ -8,7 +8,7 @@ from collections import Counter
 
 from layercake import __version__
 from layercake.head.head import Head
-from layercake.head.lists.causes import what_of
+from layercake.head.lists.causes import in_outages, what_of
 from layercake.head.lists.metrics import Page, process, states
 from layercake.head.lists.slices import slowly
 from layercake.head.views.head import Census
@@ -86,9 +86,10 @@ class Metrics:
     async def _gather(self) -> None:
         try:
             head, now, found = self._head, self._head.clock(), Counter[tuple[str, str]]()
+            dark = in_outages(head.guard.outages.values())
             async for record in slowly(list(head.store)):
                 what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record),
-                               brief=True)
+                               outage=dark.get(record.node.id, ""), brief=True)
                 if what is not None:
                     found[what.status, what.text] += 1
             self._causes, self._gathered = found, time.monotonic()

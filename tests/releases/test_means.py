@@ -1,0 +1,39 @@
+"""What the head itself forgets of a node that is released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from layercake.head.releases.means import CONSOLE, HeadMeans
+from layercake.kraken.errors import Unreachable
+from tests.support.world import World
+
+
+def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -> HeadMeans:
+    head = world.head
+
+    async def ask(call: str, params: Mapping[str, Any]) -> Any:
+        asked.append((call, dict(params)))
+        if not answers:
+            raise Unreachable("cannot ask powerman: it is not there")
+        return {}
+
+    return HeadMeans(head.store, head.desire, head.nodes, head.sync, head.joining, head.files.keys, head.disks, head.machines,
+                     head.vault, head.table, head.order, ask, head.teller.changed)
+
+
+async def test_keys_and_what_the_console_has_said_are_forgotten(world: World) -> None:
+    asked: list[tuple[str, Any]] = []
+    record = world.node("n0")
+    await world.head.files.keys.of(record)
+    said = await means(world, asked).forget_keys(record)
+    assert said == "keys of disks, the SSH host key, what its console has said"
+    assert asked == [(CONSOLE, {"node": record.node.id})] and not world.head.files.keys.public(record)
+
+
+async def test_it_is_not_done_while_the_console_cannot_be_asked(world: World) -> None:
+    with pytest.raises(Unreachable):
+        await means(world, [], answers=False).forget_keys(world.node("n0"))
