@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layercake.head.lists.listing import meant
 from layercake.head.lists.query import MAX_DEPTH, TEXTS, TIMES, Facts, parse
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
@@ -136,6 +137,20 @@ def test_a_query_means_what_it_says(meaning: Meaning, node: Plain) -> None:
     text, naive = meaning
     facts: Facts = node
     assert parse(text, VARIABLES).test(facts) == naive(node)
+
+
+async def test_queries_by_place(world: World) -> None:
+    await world.ops.inventory.apply("""
+nodes:
+  n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10, place: {switch: sw1, port: Gi1/0/7}, serial: SN-1}
+  n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, place: {circuit: eth7, remote: sw1}}
+""", "x.yaml", None, True)
+    for where, names in (("place:switch=sw1", ["n0"]), ("place:port=Gi1/0/7 and serial=SN-1", ["n0"]), ("place:remote=sw1", ["n1"]),
+                         ("place:circuit!=eth7", ["n0"]), ("serial!=SN-1", ["n1"])):
+        found = await meant(world.head, list(world.head.store), where)
+        assert [record.name for record in found] == names, where
+    with pytest.raises(InputError, match="place:swtch"):
+        await meant(world.head, [], "place:swtch=x")
 
 
 async def test_queries_by_rest(world: World) -> None:

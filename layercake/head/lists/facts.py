@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 from layercake.base.clock import Clock
 from layercake.head.guard.facts import Verdict
 from layercake.head.inventory import wishes
-from layercake.head.lists.query import LABEL, SEVERAL, TEXTS
+from layercake.head.lists.query import LABEL, PLACE, SEVERAL, TEXTS
+from layercake.head.machines.module import Whereabouts
 from layercake.head.state.store import Record, Store
 from layercake.head.views.nodes import status_of
 
@@ -55,6 +56,8 @@ class RecordFacts:
         if name == "status":
             return status_of(self.record, self._now, self._why(self.record))[0].value
         node = self.record.node
+        if name == "serial" or name.startswith(PLACE):
+            return _whereabouts(node.parts.get("machines"), name)
         return str(getattr(node, "state" if name == "wanted" else name.removeprefix("trait:")))
 
     def several(self, name: str) -> Collection[str]:
@@ -69,3 +72,10 @@ class RecordFacts:
         if name == "seen":
             return None if record.last_seen is None else max(0.0, self._now - record.last_seen)
         return max(0.0, self._now - record.changed_at)
+
+
+def _whereabouts(part: object, name: str) -> str:
+    """The serial number, or a word of the place, that the inventory says."""
+    if not isinstance(part, Whereabouts):
+        return ""
+    return (part.serial or "") if name == "serial" else str(getattr(part.place, name.removeprefix(PLACE), "")) if part.place else ""

@@ -4,8 +4,9 @@
     test   = NAME ("=" | "!=" | "<" | "<=" | ">" | ">=") VALUE  |  NAME "in" VALUE
 
 A NAME is a variable (power, image), `status`, `wanted`, `name`, `group`, `network`, `ip`, `mac`, `trait:arch`, `trait:firmware`,
-`trait:profile`, `label:KEY`, or a time: `unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it is
-not as wanted). Times are numbers with s, m, h or d. `in` takes a node range for a name, a subnet for an address.
+`trait:profile`, `serial`, `place:switch`, `place:port` and the other words of a place in the inventory, `label:KEY`, or a time:
+`unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it is not as wanted). Times are numbers with
+s, m, h or d. `in` takes a node range for a name, a subnet for an address.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _ORDER: Mapping[str, Callable[[float, float], bool]] = {
 TIMES = ("unchanged", "seen", "unconverged")
 TRAITS = ("trait:arch", "trait:firmware", "trait:profile")
 LABEL = "label:"
-TEXTS = ("status", "wanted", "name", "network", "ip", *TRAITS)
+PLACE = "place:"
+PLACES = tuple(f"{PLACE}{word}" for word in ("switch", "port", "relay", "circuit", "remote"))
+TEXTS = ("status", "wanted", "name", "network", "ip", *TRAITS, *PLACES, "serial")
 SEVERAL = ("group", "mac")
 JOINING = ("and", "or", "not", "in")
 
