@@ -47,3 +47,29 @@ async def test_a_client_that_reads_next_to_nothing_is_cut_off_and_others_get_all
         slow.close()
         assert got == EVENTS
         assert read < EVENTS * 1900
+
+
+async def test_who_reads_one_byte_at_a_time_is_in_nobodys_way(world: World) -> None:
+    """A list of some megabytes, of which one byte is taken between two requests of somebody else."""
+    for number in range(3000):
+        world.head.store.event(world.node("n0"), events.NODE_EVENT, f"{number} " + "x" * 900)
+    async with served(world.head, local=True) as client:
+        loop = asyncio.get_running_loop()
+        slow = [socket.socket(socket.AF_UNIX) for _ in range(5)]
+        try:
+            for one in slow:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                one.setblocking(False)
+                await loop.sock_connect(one, client.connector.path)
+                await loop.sock_sendall(one, b"GET /v1/events?limit=5000 HTTP/1.1\r\nHost: x\r\n\r\n")
+            for turn in range(50):
+                for one in slow:
+                    assert await loop.sock_recv(one, 1)
+                async with asyncio.timeout(30), client.get("/v1/nodes" if turn % 2 else "/v1/status") as answer:
+                    assert answer.status == 200
+            world.head.store.event(world.node("n1"), events.NODE_EVENT, "others are told")
+            async with client.get("/v1/events?node=n1") as answer:
+                assert [e["text"] for e in (await answer.json())["events"]][-1] == "others are told"
+        finally:
+            for one in slow:
+                one.close()
