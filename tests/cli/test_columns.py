@@ -7,28 +7,19 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from layercake.api.server import Api
 from layercake.cli.common.columns import KINDS, arranged, kind_of
 from layercake.cli.main import main
-from layercake.head import pki
 from layercake.kraken.errors import InputError
-from tests.support.rollnodes import Site, a_site
+from tests.support.rollnodes import Site, on_socket
 
 
 @pytest.fixture
 async def site(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    async with a_site(tmp_path, 12) as found:
-        head = found.world.head
-        head.settings = msgspec.structs.replace(head.settings, socket=str(socket))
-        pki.create(tmp_path / "pki", "127.0.0.1")
-        api = Api(head)
-        await api.start()
-        monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
+    monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
+    async with on_socket(tmp_path, 12, socket) as found:
         yield found
-        await api.stop()
 
 
 async def listed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> list[list[str]]:

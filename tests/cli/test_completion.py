@@ -9,26 +9,17 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from layercake.api.server import Api
-from layercake.head import pki
-from tests.support.rollnodes import Site, a_site
+from tests.support.rollnodes import Site, on_socket
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 async def site(tmp_path: Path, socket: Path) -> AsyncIterator[Site]:
-    async with a_site(tmp_path, 3) as found:
-        head = found.world.head
-        head.settings = msgspec.structs.replace(head.settings, socket=str(socket))
-        pki.create(tmp_path / "pki", "127.0.0.1")
-        api = Api(head)
-        await api.start()
+    async with on_socket(tmp_path, 3, socket) as found:
         yield found
-        await api.stop()
 
 
 async def completed(socket: Path, *words: str, options: tuple[str, ...] = ()) -> list[str]:

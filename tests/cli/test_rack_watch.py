@@ -9,17 +9,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from layercake.api.server import Api
 from layercake.cli import watch as rackwatch
 from layercake.cli.common.output import Output
 from layercake.cli.common.watch import looks
 from layercake.cli.main import main
 from layercake.cli.watch import NOTHING, Rack, picture
-from layercake.head import pki
-from tests.support.rollnodes import Site, a_site
+from tests.support.rollnodes import Site, on_socket
 
 QUIET: dict[str, Any] = {"guard": {"frozen": None, "outages": []}, "services": [], "database": {"well": True}}
 
@@ -78,15 +75,9 @@ def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
 
 @pytest.fixture
 async def site(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    async with a_site(tmp_path, 3) as found:
-        head = found.world.head
-        head.settings = msgspec.structs.replace(head.settings, socket=str(socket))
-        pki.create(tmp_path / "pki", "127.0.0.1")
-        api = Api(head)
-        await api.start()
-        monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
+    monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
+    async with on_socket(tmp_path, 3, socket) as found:
         yield found
-        await api.stop()
 
 
 async def test_a_head_is_watched(site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from layercake.api.server import Api
 from layercake.cli.main import main
-from layercake.head import pki
-from tests.support.rollnodes import Site, a_site, inventory
+from tests.support.rollnodes import Site, inventory, on_socket
 
 NODES = 12
 IMAGES = "images: [one]"
@@ -22,15 +19,9 @@ IMAGES = "images: [one]"
 
 @pytest.fixture
 async def site(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    async with a_site(tmp_path, NODES) as found:
-        head = found.world.head
-        head.settings = msgspec.structs.replace(head.settings, socket=str(socket))
-        pki.create(tmp_path / "pki", "127.0.0.1")
-        api = Api(head)
-        await api.start()
-        monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
+    monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
+    async with on_socket(tmp_path, NODES, socket) as found:
         yield found
-        await api.stop()
 
 
 @pytest.fixture

@@ -7,6 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from layercake.api.server import Api
+from layercake.head import pki
 from layercake.head.agents.document import desired
 from layercake.head.agents.heard import heard
 from layercake.head.operations.rolls import Ask
@@ -122,3 +126,18 @@ async def a_site(directory: Path, count: int, now: float | None = None) -> Async
     finally:
         await world.close_head()
         world.client.close()
+
+
+@asynccontextmanager
+async def on_socket(directory: Path, count: int, path: Path) -> AsyncIterator[Site]:
+    """The same head, with its API on a Unix socket of its own."""
+    async with a_site(directory, count) as found:
+        head = found.world.head
+        head.settings = msgspec.structs.replace(head.settings, socket=str(path))
+        pki.create(directory / "pki", "127.0.0.1")
+        api = Api(head)
+        await api.start()
+        try:
+            yield found
+        finally:
+            await api.stop()
