@@ -42,19 +42,14 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     async def past(request: web.Request, body: None) -> Any:
         query, caller, now = request.query, request[CALLER], store.wall()
-        names = await _names(ops, request[RANGE], query.get("where", ""))
         wanted = Wanted(
             after=number(request, "since", 0), before=number(request, "before", 2 ** 62), since=_moment(request, "from", 0.0, now),
             until=_moment(request, "to", 1e15, now), node=query.get("node", ""), kind=query.get("kind", "")[:64],
-            security=bool(query.get("security")), limit=min(max(1, number(request, "limit", 200)), MOST))
-        severities = _severities(query.get("severity", ""))
-
-        def shown(event: Event) -> bool:
-            return ((names is None or event.node in names) and (not severities or event.severity in severities)
-                    and caller.sees_name(store, event.node))
-
+            nodes=await _names(ops, caller, request[RANGE], query.get("where", "")),
+            severities=_severities(query.get("severity", "")), security=bool(query.get("security")),
+            limit=min(max(1, number(request, "limit", 200)), MOST))
         show = view(caller)
-        return {"events": [show(e) for e in await ops.head.database.history.find(store, wanted, shown)]}
+        return {"events": [show(e) for e in await ops.head.database.history.find(store, wanted)]}
 
     async def stream(request: web.Request, body: None) -> Any:
         if not web.WebSocketResponse().can_prepare(request).ok:
@@ -70,12 +65,13 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     )
 
 
-async def _names(ops: Operations, wanted: str, where: str) -> frozenset[str] | None:
-    """The nodes whose events are meant; None for all, and the head's own. Raises InputError."""
-    if not wanted and not where:
+async def _names(ops: Operations, caller: Caller, wanted: str, where: str) -> frozenset[str] | None:
+    """The nodes whose events are meant, of those that the caller sees; None for all, and the head's own. Raises InputError."""
+    if not wanted and not where and caller.groups is None:
         return None
     records = ops.nodes.select(wanted) if wanted else list(ops.head.store)
-    return frozenset(record.name for record in (await meant(ops.head, records, where) if where else records))
+    found = await meant(ops.head, records, where) if where else records
+    return frozenset(record.name for record in found if caller.sees(record))
 
 
 def _moment(request: web.Request, name: str, default: float, now: float) -> float:

@@ -71,8 +71,13 @@ async def test_what_somebody_may_not_see_is_passed_over(world: World) -> None:
     tell(world, "n1", "mine")
     tell(world, "n0", *map(str, range(HISTORY_ALL + PAGE)))
     await world.restart()
-    told = await world.head.database.history.find(world.head.store, Wanted(limit=1, kind="node.event"), lambda e: e.node == "n1")
-    assert [e.text for e in told] == ["mine"]
+    history, store = world.head.database.history, world.head.store
+    both = Wanted(limit=1, nodes=frozenset({"n1", "none"}), severities=frozenset({"info", "error"}))
+    for told in (await history.find(store, Wanted(limit=1, kind="node.event"), lambda e: e.node == "n1"),
+                 await history.find(store, both)):
+        assert [e.text for e in told if e.kind == "node.event"] == ["mine"]
+    assert await history.find(store, Wanted(nodes=frozenset())) == []
+    assert await history.find(store, Wanted(nodes=frozenset({"n0"}), severities=frozenset({"error"}))) == []
 
 
 async def test_alarms_are_part_of_it_in_their_order(world: World) -> None:

@@ -32,7 +32,8 @@ PAGE, PAGES = 4000, 100
 """How many rows are read at a time, and how often for one question: all that is kept of 10,000 nodes and more."""
 _TABLE = f"""SELECT {_COLUMNS}, %d AS security FROM %s WHERE id > :after AND id < :before AND at >= :since AND at <= :until
     AND substr(kind, 1, length(:kind)) = :kind"""  # noqa: S608 (ours)
-_OF_NODE = " AND node = :node"
+_OF_NODE, _OF_NODES = " AND node = :node", " AND node IN (SELECT value FROM json_each(:nodes))"
+_OF_SEVERITIES = " AND severity IN (SELECT value FROM json_each(:severities))"
 _OLDER = "SELECT json_group_array(json_array({columns}, security)) FROM ({tables} ORDER BY id DESC LIMIT :page)"
 _rows = msgspec.json.Decoder(list[tuple[int, float, str, str, str, str, str, int]]).decode
 
@@ -40,21 +41,26 @@ _rows = msgspec.json.Decoder(list[tuple[int, float, str, str, str, str, str, int
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which events: those with numbers between two, that happened between two times (seconds since the epoch), of one node, of
-    kinds that begin so, of security only; at most `limit`, the newest of them."""
+    some (None: of all, and the head's own), of kinds that begin so, of some severities, of security only; at most `limit`, the
+    newest of them."""
 
     after: int = 0
     before: int = 2 ** 62
     since: float = 0.0
     until: float = 1e15
     node: str = ""
+    nodes: frozenset[str] | None = None
     kind: str = ""
+    severities: frozenset[str] = frozenset()
     security: bool = False
     limit: int = 200
 
     def means(self, event: Event) -> bool:
         """Whether it is one of them."""
         return (self.after < event.id < self.before and self.since <= event.at <= self.until
-                and (event.security or not self.security) and self.node in ("", event.node) and event.kind.startswith(self.kind))
+                and (event.security or not self.security) and self.node in ("", event.node) and event.kind.startswith(self.kind)
+                and (self.nodes is None or event.node in self.nodes)
+                and (not self.severities or event.severity in self.severities))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class History:
         known = {event.id: event for event in [*found, *waiting]}
         return [known[number] for number in sorted(known)][-newest:]
 
-    async def find(self, store: Store, wanted: Wanted, shown: Callable[[Event], bool]) -> list[Event]:
+    async def find(self, store: Store, wanted: Wanted, shown: Callable[[Event], bool] = lambda event: True) -> list[Event]:
         """Those that are meant, and that `shown` says yes to, oldest first: out of memory as far as that reaches, which is nearly
         always, and before it from the database. Of one that cannot be read, those that are in memory."""
         told = (store.alarms,) if wanted.security else (store.events, store.alarms)
@@ -120,12 +126,14 @@ class History:
         return [found[number] for number in sorted(found)][-wanted.limit:]
 
     def _older(self, wanted: Wanted, before: int) -> list[Event]:
-        one = _OF_NODE if wanted.node else ""
+        one = ((_OF_NODE if wanted.node else "") + (_OF_NODES if wanted.nodes is not None else "")
+               + (_OF_SEVERITIES if wanted.severities else ""))
         tables = " UNION ALL ".join(_TABLE % (number, name) + one for number, name in ((0, "events"), (1, "alarms"))
                                     if number or not wanted.security)
         (found,) = self._open().execute(_OLDER.format(columns=_COLUMNS, tables=tables), {
             "after": wanted.after, "before": before, "since": wanted.since, "until": wanted.until, "node": wanted.node,
-            "kind": wanted.kind, "page": PAGE}).fetchone()
+            "kind": wanted.kind, "page": PAGE, "nodes": msgspec.json.encode(sorted(wanted.nodes or ())).decode(),
+            "severities": msgspec.json.encode(sorted(wanted.severities)).decode()}).fetchone()
         return [event_of(row[:7], security=bool(row[7])) for row in _rows(found)]
 
     async def tallies(self, since: float, until: float) -> list[Tally]:
