@@ -21,6 +21,7 @@ from layercake.head.head import GARBAGE
 from layercake.head.reading import MISTAKES, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
+from layercake.moduleapi import standing
 from layercake.moduleapi.aside import Aside, Bounds
 from tests.support.api import served
 from tests.support.world import INVENTORY, World
@@ -188,6 +189,14 @@ async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_
         assert not [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"greedy-child" in _command(p)]
         aside = Aside("do it", BOUNDS)
         assert await aside.ask(STAYS, b"count") == b"1"
+    finally:
+        await aside.close()
+
+
+async def test_one_that_stays_does_so_beside_a_head_that_is_larger() -> None:
+    large, aside = b"x" * (standing.GROWN + (64 << 20)), Aside("do it", BOUNDS)  # as a head of 100,000 nodes
+    try:
+        assert [await aside.ask(STAYS, b"count") for _ in range(2)] == [b"1", b"2"] and large
     finally:
         await aside.close()
 
