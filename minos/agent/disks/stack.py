@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -60,16 +61,40 @@ class Stack:
         for disk in self._disks:
             clear(disk.name, self._means)
         mark = self._layout.mark(self._means.node, NEW)
-        for disk in self._disks:  # it takes old signatures away, too: on the disk, and where partitions begin and end
-            self._tools.run("sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", f"/dev/{disk.name}",
-                            given=self._table(disk, mark).encode())
+        # It takes old signatures away, too: on the disk, and where partitions begin and end.
+        self._of_each(lambda disk: self._tools.run("sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always",
+                                                   f"/dev/{disk.name}", given=self._table(disk, mark).encode()))
         devices = self._settled(mark)
         for volume, device in zip(self._volumes, self._over(devices, new=True), strict=True):
             self._format(volume, device)
+        self._of_each(self._name)
+
+    def _name(self, disk: Disk) -> None:
+        """Its partitions get the names of what is whole. The kernel is not told: before that sfdisk waits a quarter of a second,
+        and names are read from the disk."""
         final = self._layout.mark(self._means.node)
-        for disk in self._disks:
-            for number in range(1, (len(self._volumes) if self._single else 1) + 1):
-                self._tools.run("sfdisk", "--quiet", "--part-label", f"/dev/{disk.name}", str(number), final)
+        for number in range(1, (len(self._volumes) if self._single else 1) + 1):
+            self._tools.run("sfdisk", "--quiet", "--no-reread", "--no-tell-kernel", "--part-label", f"/dev/{disk.name}",
+                            str(number), final)
+
+    def _of_each(self, work: Callable[[Disk], object]) -> None:
+        """Does it to all disks at once. Raises what one has failed with, when all have ended."""
+        failed: list[Exception] = []
+
+        def one(disk: Disk) -> None:
+            try:
+                work(disk)
+            except Exception as error:  # noqa: BLE001 (raised below)
+                failed.append(error)
+
+        self._tools.root()
+        threads = [threading.Thread(target=one, args=(disk,)) for disk in self._disks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
 
     def _table(self, disk: Disk, mark: str) -> str:
         """sfdisk's script (sfdisk(8))."""
