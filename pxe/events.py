@@ -56,7 +56,8 @@ DHCP_REFUSED = EventKind("dhcp.refused", Severity.INFO, "A node asked for anothe
 OTHER_NETWORK = EventKind("dhcp.other-network", Severity.WARNING,
     "A node asks for its address in another network than the one that it belongs to: a cable or a relay is not where it should be.")
 OTHER_SERVER = EventKind("dhcp.other-server", Severity.WARNING,
-    "A DHCP server that is not expected answers a node; the setting boot.dhcp_servers names those that are.", security=True)
+    "A DHCP server that is not expected answers a node; the setting boot.dhcp_servers names those that are.", security=True,
+    page="beside-another-dhcp-server")
 UNKNOWN_MAC = EventKind("dhcp.unknown-mac", Severity.INFO, "A machine that is not in the inventory asks for an address.")
 PLACE_CLAIMED = EventKind("dhcp.place-claimed", Severity.INFO,
     "A machine that is not in the inventory asks for something to boot where a node is to be, by option 82 of its packet.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from imageapi.build.squash import squash
 LIMIT_S = 900.0
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
             "boot": {"attempts": 3, "step_s": 120.0, "join_s": 300.0}, "guard": {"outage_nodes": 2}}
-LARGE_BYTES = 600 << 20
+LARGE_BYTES, HEAD_BYTES = 600 << 20, 4 << 30
 ROGUE = "10.99.0.250"
 GROUP = "pod"
 
@@ -78,6 +79,8 @@ class Planted:
     def up(self) -> None:
         """The rack, the head, and its images."""
         self.rack.up()
+        (self.directory / "head").mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={HEAD_BYTES}", "tmpfs", self.directory / "head"], check=True)
         self.head.init(SETTINGS)
         self.head.start()
         large = self.directory / "large.squashfs"
@@ -117,24 +120,31 @@ class Planted:
         if "cable pulled" in self.index:
             self.rack.unplug(self.index["cable pulled"])
         if "rogue DHCP server" in self.index:
-            mac = self.rack.nodes[self.index["rogue DHCP server"]].mac
-            self.rack.run(["ip", "address", "add", f"{ROGUE}/24", "dev", "br0"])
-            self.rack.exec(["dnsmasq", "--no-daemon", "--port=0", "--interface=br0", "--bind-interfaces",
-                            f"--listen-address={ROGUE}", "--dhcp-range=10.99.0.240,10.99.0.249",
-                            "--dhcp-ignore=tag:!known", f"--dhcp-host={mac}",
-                            f"--dhcp-leasefile={self.directory / 'rogue.leases'}", "--dhcp-reply-delay=0"],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self._rogue(self.rack.nodes[self.index["rogue DHCP server"]].mac)
         self.head.apply(yaml.safe_dump(self.inventory()))
         if "frozen node" in self.index:
-            self.head.cli("freeze", self.node("frozen node"), "--reason", "a planted fault", "--yes", check=False)
+            self.head.cli("freeze", self.node("frozen node"), "--reason", "a planted fault", check=False)
 
-    def causes(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.head.api("GET", "/v1/causes")["causes"]
-        return found
+    def _rogue(self, mac: str) -> None:
+        """Another machine on the rack's switch that gives one node an address, and a file that is not there. It tells
+        iPXE to wait for nobody else (option 175, suboption 176), as the head does: whose answer comes first is taken."""
+        serve = ["exec", "dnsmasq", "--no-daemon", "--port=0", "--interface=rogue1", "--bind-interfaces", "--no-ping",
+                 "--dhcp-range=10.99.0.240,10.99.0.249", "--dhcp-ignore=tag:!known", f"--dhcp-host={mac}", "--dhcp-boot=pxelinux.0",
+                 "--dhcp-option-force=encap:175,176,1b", f"--dhcp-leasefile={self.directory / 'rogue.leases'}"]
+        up = (f"until ip address add {ROGUE}/24 dev rogue1; do sleep 0.1; done 2>/dev/null; ip link set rogue1 up; "
+              f"{shlex.join(serve)}")
+        inside = self.rack.exec(["unshare", "--net", "sh", "-c", up], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for command in ("ip link add rogue0 type veth peer name rogue1", "ip link set rogue0 master br0 up",
+                        f"ip link set rogue1 netns {inside.pid}"):
+            done = self.rack.run(command.split())
+            if done.returncode:
+                raise HeadRunError(f"cannot plant another DHCP server: {command}: {done.stderr.strip()}")
 
     def said_of(self, node: str) -> str:
         """What `layercake explain` says of the cause that a node has, "" if it has none."""
-        return next((f"{c['status']}: {c['text']} ({c['example']})" for c in self.causes() if node in c["nodes"]), "")
+        found = self.head.api("GET", "/v1/causes")
+        return "; ".join([*(f"{c['status']}: {c['text']} ({c['example']})" for c in found["causes"] if node in c["nodes"]),
+                          *(f"beside that: {one['text']}" for one in found["beside"] if node in one["nodes"])])
 
     def named(self, fault: Fault) -> bool:
         """Whether its cause is named."""
@@ -148,10 +158,25 @@ class Planted:
         self.head.wait("an outage is called", lambda: self.head.api("GET", "/v1/status")["guard"]["outages"], 120)
         return self.head.cli("status").stdout
 
+    def full(self) -> str:
+        """The disk of the head is full: what `layercake explain` says."""
+        os.sync()
+        left = os.statvfs(self.directory / "head")
+        with (self.directory / "head/rubbish").open("wb") as rubbish:
+            os.posix_fallocate(rubbish.fileno(), 0, left.f_bavail * left.f_frsize)
+        netns.set_link(self.rack.namespace, netns.tap(len(self.faults)), up=True)  # something to be written
+        self.head.wait("a full disk is named", lambda: re.search(r"the database is unwell.*full", self.explained()), 120)
+        return self.explained()
+
+    def explained(self) -> str:
+        """What `layercake explain` says."""
+        return self.head.cli("explain", check=False).stdout
+
     def down(self) -> None:
         """Everything away."""
         self.head.close()
         self.rack.down()
+        subprocess.run(["umount", "--lazy", self.directory / "head"], check=False)
 
 
 def main() -> int:
@@ -173,7 +198,8 @@ def main() -> int:
                     how, missed = "NOT NAMED", missed + 1
                 print(f"{fault.name:<30} {how}  {found.said_of(found.node(fault.name))}", flush=True)
             print(found.outage(), flush=True)
-            print(found.head.cli("explain", check=False).stdout, flush=True)
+            print(found.explained(), flush=True)
+            print(found.full(), flush=True)
         finally:
             found.down()
     return 1 if missed else 0

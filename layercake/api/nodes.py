@@ -15,7 +15,7 @@ from aiohttp import web
 from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
 from layercake.head.access.caller import Caller
-from layercake.head.lists.causes import Gathered, in_outages, what_of
+from layercake.head.lists.causes import Beside, Gathered, in_outages, of_alarms, of_consoles, what_of
 from layercake.head.lists.listing import Found, Kind, Listing, meant
 from layercake.head.lists.slices import Once, slowly
 from layercake.head.operations import Operations
@@ -173,7 +173,17 @@ class NodeRoutes:
         def example(record: Record) -> str:
             return status_of(record, now, head.guard.why(record), brief=brief)[1]
 
-        return {"well": found.well, "causes": found.causes(example), "stopped": sorted(found.stopped)}
+        beside = [] if brief else await self._beside(records)
+        return {"well": found.well, "causes": found.causes(example), "stopped": sorted(found.stopped), "beside": beside}
+
+    async def _beside(self, records: Sequence[Record] | None) -> list[Beside]:
+        """What is wrong beside that: of these nodes, or, with None, of all, and of the head itself."""
+        head, wanted = self._head, None if records is None else {record.name for record in records}
+        logs, lost = await self._ops.consoles.troubles()
+        known = [(record, why) for key, why in lost.items() if (record := head.store.find(key)) is not None]
+        return [*of_alarms(list(head.store.alarms), wanted, head.store.wall(), head.table.events),
+                *of_consoles("" if wanted is not None else logs,
+                             [(record, why) for record, why in known if wanted is None or record.name in wanted])]
 
     async def _explain(self, request: web.Request, body: None) -> Any:
         brief = meanings(self._head.table.events) if request[CALLER].looks_only else None

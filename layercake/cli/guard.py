@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from layercake.cli.common.asking import counted, who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import BOLD, Column, Output, seconds, span
+from layercake.cli.common.output import BOLD, RED, YELLOW, Column, Output, clean, seconds, span
 from layercake.inventory.ranges import fold
 
 _OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=True), Column("SINCE", right=True),
@@ -129,20 +129,51 @@ def _at(when: float | None) -> str:
     return "-" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
+def alarms(status: Mapping[str, Any], out: Output) -> Iterator[str]:
+    """What is wrong with the head itself, or stops the whole site, by GET /v1/status: it goes before all else."""
+    guard = status["guard"]
+    if guard["frozen"]:
+        yield out.styled(clean(f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}"), YELLOW)
+    for outage in guard["outages"]:
+        yield out.styled(clean(f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of "
+                               f"{outage['members']} nodes are silent; nothing is done to them"), f"{BOLD};{RED}")
+    for service in status["services"]:
+        if service["state"] != "running":
+            yield out.styled(clean(f"service {service['name']} is {service['state']}"), RED)
+    if not status["database"]["well"]:
+        yield out.styled(clean(f"the database is unwell: {status['database']['trouble']}"), RED)
+
+
 @command()
 @click.argument("nodes", metavar="[RANGE]", default="")
 def explain(app: App, nodes: str) -> Answer:
     """Say what keeps the nodes of RANGE, or all, from being as they are wanted: by cause, that of most nodes first, each with the
     next step. `layercake node explain NAME` has all of one node."""
+    status = app.head.get("/v1/status")
     answer = app.head.get("/v1/causes", range=nodes)
 
     def say(out: Output) -> None:
+        for line in alarms(status, out):
+            out.line(line)
         for cause in answer["causes"]:
             _cause(out, cause)
+        for one in answer.get("beside", ()):
+            _beside(out, one)
         stopped = f"; of them frozen or in maintenance: {fold(names)}" if (names := answer.get("stopped")) else ""
         out.line(f"{answer['well']} node{' is' if answer['well'] == 1 else 's are'} as wanted{stopped}")
 
     return Answer(answer, say, FAILED if answer["causes"] else OK)
+
+
+def _beside(out: Output, one: Mapping[str, Any]) -> None:
+    names = one["nodes"]
+    since = f", {seconds(one['age_s'])} ago" if one["age_s"] else ""
+    out.line(f"{f'{len(names)} ' if names else ''}beside that{since}: {one['text']}", BOLD)
+    if names:
+        out.line(f"  nodes:  {fold(names)}")
+    out.line(f"  next:   {one['next'].replace('NODE', fold(names))}")
+    if one["page"]:
+        out.line(f"  read:   docs/howto/{one['page']}.md")
 
 
 def _cause(out: Output, cause: Mapping[str, Any]) -> None:

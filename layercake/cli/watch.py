@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import BOLD, DIM, GREEN, RED, STYLES, YELLOW, Output, clean, seconds
+from layercake.cli.common.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
 from layercake.cli.common.watch import looks
+from layercake.cli.guard import alarms
 from layercake.cli.rolls import OVER, one_line
 from layercake.inventory.ranges import fold
 
@@ -74,7 +75,7 @@ def picture(rack: Rack, status: Mapping[str, Any], causes: Mapping[str, Any], ro
     """What is seen on a terminal of that size: trouble first, then the nodes, then what goes on."""
     counts = rack.counts
     total = ", ".join(f"{count} {out.styled(name, STYLES.get(name, ''))}" for name, count in counts.most_common()) or "no nodes"
-    lines = [f"{sum(counts.values())} nodes: {total}", *_alarms(status, out), ""]
+    lines = [f"{sum(counts.values())} nodes: {total}", *alarms(status, out), ""]
     shown = list(_causes(causes, out))
     going = [clean(f"roll {one_line(roll)}")[:width] for roll in rolls if roll["state"] not in OVER][:3]
     room = max(_LEAST_GROUPS, height - len(lines) - len(shown) - len(going) - 3)
@@ -84,20 +85,6 @@ def picture(rack: Rack, status: Mapping[str, Any], causes: Mapping[str, Any], ro
     hidden = len(groups) - room
     lines += [*groups[:room], *([out.styled(f"{hidden} more groups", DIM)] if hidden > 0 else [])]
     return [*lines, "", *shown, *going][:max(height - 1, 1)]
-
-
-def _alarms(status: Mapping[str, Any], out: Output) -> Iterator[str]:
-    guard = status["guard"]
-    if guard["frozen"]:
-        yield out.styled(clean(f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}"), YELLOW)
-    for outage in guard["outages"]:
-        yield out.styled(clean(f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of "
-                               f"{outage['members']} nodes are silent; nothing is done to them"), f"{BOLD};{RED}")
-    for service in status["services"]:
-        if service["state"] != "running":
-            yield out.styled(clean(f"service {service['name']} is {service['state']}"), RED)
-    if not status["database"]["well"]:
-        yield out.styled(clean(f"the database is unwell: {status['database']['trouble']}"), RED)
 
 
 def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:

@@ -45,6 +45,7 @@ class EventKind:
     `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them. The text of a
     `private` one may quote a command line, a program's output or where a BMC is; so may that of each warning and error.
     `security`: it is kept where no other event can push it out, and when it repeats itself it is counted (layercake/base/tally.py).
+    `page` is the how-to that has more, if there is one.
     """
 
     name: str
@@ -54,6 +55,7 @@ class EventKind:
     urgent: bool = False
     security: bool = False
     private: bool = False
+    page: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -32,6 +32,18 @@ class ConsoleState(msgspec.Struct):
     log_bytes: int
 
 
+class ConsoleTroubles(msgspec.Struct):
+    """`logs` is why what consoles say is not written, "" while it is; `lost` are the consoles that cannot be had, each with why, by
+    the head's id of the node."""
+
+    logs: str
+    lost: list[tuple[str, str]]
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing has to be said: it is about no node."""
+
+
 class LogLine(msgspec.Struct):
     """A line that a console has said, in seconds since the epoch."""
 
@@ -94,6 +106,12 @@ async def state(service: PowerService, request: NodeRequest) -> ConsoleState:
                         console.readers.writing, size)
 
 
+@call("console.troubles", role=Role.OPERATOR, request=Nothing, answer=ConsoleTroubles, inside=True)
+async def troubles(service: PowerService, request: Nothing) -> ConsoleTroubles:
+    """Which consoles cannot be had, and whether what they say is written."""
+    return ConsoleTroubles(service.consoles.trouble, service.consoles.lost)
+
+
 @call("console.log", role=Role.OPERATOR, request=LogRequest, answer=list[LogLine])
 async def log(service: PowerService, request: LogRequest) -> list[LogLine]:
     """The last lines of the node's console, as they were kept."""
@@ -151,4 +169,4 @@ async def forget(service: PowerService, request: NodeRequest) -> dict[str, Any]:
     return {}
 
 
-CONSOLE_CALLS: tuple[Call, ...] = (state, log, search, attach, follow, write, detach, forget)
+CONSOLE_CALLS: tuple[Call, ...] = (state, troubles, log, search, attach, follow, write, detach, forget)

@@ -44,6 +44,7 @@ class _Kept:
     task: asyncio.Task[None] | None
     told: EventKind | None = None
     failures: int = 0       # in a row
+    why: str = ""           # of the last of them
 
 
 class Consoles:
@@ -97,6 +98,16 @@ class Consoles:
         if self._kept[node].task is None:
             raise no_console(console.name, console.state)
         return console
+
+    @property
+    def lost(self) -> list[tuple[str, str]]:
+        """(node, why) of the consoles that cannot be had, as was told of each."""
+        return [(node, kept.why) for node, kept in self._kept.items() if kept.told is not None]
+
+    @property
+    def trouble(self) -> str:
+        """Why what consoles say is not written, "" while it is."""
+        return self._trouble
 
     # -- what is kept
 
@@ -206,7 +217,7 @@ class Consoles:
         if isinstance(error, Unsupported):
             return      # `layercake console` says so; many have none
         if error is not None:
-            kept.failures += 1
+            kept.failures, kept.why = kept.failures + 1, error.message
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
             # Not at once: the BMC may be away, of which others tell, or have a session of ours before a crash, which it will end.
             if kept.told is not kind and kept.failures >= _TELL_AFTER:

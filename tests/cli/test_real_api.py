@@ -54,6 +54,18 @@ async def test_every_view_can_be_shown(world: World, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)
 
 
+async def test_explain_begins_with_what_is_wrong_with_the_head_itself(world: World, capsys: pytest.CaptureFixture[str],
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.head.database.health, "view", lambda store: {
+        "well": False, "trouble": "cannot write the database: database or disk is full", "waiting": 1, "since_s": 1.0})
+    await world.ops.care.freeze("", "the cooling is off", "ann")
+    await asyncio.to_thread(main, ["explain"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "FROZEN by ann: the cooling is off"
+    assert "the database is unwell: cannot write the database: database or disk is full" in lines
+    assert "1 node is as wanted" in lines[-1] or "nodes are as wanted" in lines[-1]
+
+
 async def test_a_plan_is_made_and_applied(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rack.yaml"
     file.write_text(INVENTORY.replace("firmware: uefi", "firmware: bios"))

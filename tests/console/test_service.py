@@ -111,9 +111,13 @@ async def test_somebody_elses_console_is_left_to_them_and_said_so_once(room: Ope
         await until("it is tried again", lambda: len(one.bmc.commands) > asked + 20)
         (text,) = one.events("power.console-taken")
         assert "user 'alice' at 192.0.2.9 has it" in text and "--take" in text and one.sol.holder == 7
+        troubles = await one.service.call("console.troubles", {})
+        ((node, why),) = troubles["lost"]
+        assert node == "n1" and "user 'alice' at 192.0.2.9 has it" in why and not troubles["logs"]
         one.sol.holder = 0
         await one.reached("open")
         assert one.events("power.console-back") == ["the console is open again"]
+        assert (await one.service.call("console.troubles", {}))["lost"] == []
 
 
 async def test_it_is_taken_when_a_person_says_so(room: Opened) -> None:

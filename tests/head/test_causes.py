@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from layercake.head.guard.outage import Outage
-from layercake.head.lists.causes import plain
+from layercake.head.lists.causes import of_alarms, of_consoles, plain
+from layercake.head.operations.consoles import Consoles
 from layercake.kraken.converge import Discovered
+from pxe.events import OTHER_SERVER
 from tests.support.api import served
 from tests.support.world import World
 
@@ -101,3 +103,37 @@ async def test_an_outage_is_a_cause_and_a_frozen_node_that_is_well_is_said(site:
     assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a3", "a4"]] \
         and "nodes of domain r7 fell silent" in found[0]["text"]
     assert found[0]["page"] == "half-the-rack-is-dark"
+
+
+async def test_what_is_wrong_with_consoles_is_said_beside(site: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = "cannot open the console of {}: user 'alice' at {} has it"
+    found = of_consoles("the disk is full", [(site.node(name), taken.format(name, f"192.0.2.{number}"))
+                                             for number, name in enumerate(("b1", "b0"))] + [(site.node("a0"), "no answer in 5 s")])
+    assert [one.nodes for one in found] == [[], ["b0", "b1"], ["a0"]] and "the disk is full" in found[0].text
+    assert "console of NODE: user 'alice' at ADDRESS has it" in found[1].text and {one.page for one in found} == {"consoles"}
+
+    async def troubles(consoles: Consoles) -> tuple[str, dict[str, str]]:
+        return "the disk is full", {site.node("b0").node.id: "no answer", site.node("a0").node.id: "no answer", "gone": "no answer"}
+
+    monkeypatch.setattr(Consoles, "troubles", troubles)
+    async with served(site.head, local=True) as client:
+        whole = (await (await client.get("/v1/causes")).json())["beside"]
+        assert [one["nodes"] for one in whole] == [[], ["a0", "b0"]] and not whole[1]["age_s"]
+        assert [one["nodes"] for one in (await (await client.get("/v1/causes?range=b[0-2]")).json())["beside"]] == [["b0"]]
+
+
+async def test_what_was_told_of_security_is_said_for_an_hour(site: World) -> None:
+    store = site.head.store
+    for number, name in enumerate(("a1", "b1", "a0")):
+        store.event(site.node(name), OTHER_SERVER, f"an address is taken from DHCP server 192.0.2.{number}")
+
+    async def said(**query: str) -> list[dict[str, Any]]:
+        async with served(site.head, local=True) as client:
+            found: list[dict[str, Any]] = (await (await client.get("/v1/causes", params=query)).json())["beside"]
+            return found
+
+    one, = await said()
+    assert one["nodes"] == ["a0", "a1", "b1"] and "192.0.2.2" in one["text"] and one["page"] == "beside-another-dhcp-server"
+    assert one["next"] == "layercake events --security --kind dhcp.other-server"
+    assert [one["nodes"] for one in await said(range="b[0-2]")] == [["b1"]] and await said(range="b0") == []
+    assert of_alarms(store.alarms, None, store.wall() + 3601, site.head.table.events) == []

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from layercake.api.answers.events import EventShown
-from layercake.head.lists.causes import Cause
+from layercake.head.lists.causes import Beside, Cause
 
 Values = dict[str, str]
 """{variable: value}"""
@@ -269,11 +269,13 @@ class ExplanationShown(msgspec.Struct):
 
 class Causes(msgspec.Struct):
     """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes first. `stopped` are those that are
-    as wanted, but frozen, in maintenance or being released: nothing is done to them."""
+    as wanted, but frozen, in maintenance or being released: nothing is done to them. `beside` is what else is wrong, such as
+    consoles that cannot be had; viewers are not told."""
 
     well: int
     causes: list[Cause]
     stopped: list[str] = []
+    beside: list[Beside] = []
 
 
 class Explained(msgspec.Struct):

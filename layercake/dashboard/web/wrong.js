@@ -25,7 +25,8 @@ export function wrong(app, place) {
       const troubles = ofHead(status);
       showHead(troubles, () => troubles.map((text) => h("p", { class: "alarm" }, text)));
       const [first, rest] = [found.causes.filter(stuck), found.causes.filter((/** @type {any} */ one) => !stuck(one))];
-      showCauses(found.causes, () => (found.causes.length ? [...first, ...rest].map((one) => cause(app, one)) : well(found.well)));
+      showCauses([found.causes, found.beside], () => [
+        ...(found.causes.length ? [...first, ...rest].map((one) => cause(app, one)) : [well(found.well)]), ...found.beside.map(beside)]);
       app.fine();
     } catch (error) {
       app.failed(error);
@@ -63,6 +64,19 @@ function ofHead(status) {
 function well(count) {
   return h("p", { class: "well" }, count ? `All is well: ${count === 1 ? "the one node is" : `all ${count.toLocaleString("en-US")} nodes are`} as wanted.`
     : "There are no nodes. `layercake apply FILE` brings some.");
+}
+
+/** What is wrong beside that nodes are not as wanted. @param {any} one */
+function beside(one) {
+  const range = cut(fold(one.nodes), NAMES);
+  return h("article", { class: "cause beside" },
+    h("h2", {}, one.nodes.length ? [h("span", { class: "count" }, one.nodes.length.toLocaleString("en-US")), " "] : [],
+      "beside that", one.age_s ? [", ", age(one.age_s), " ago"] : "", ": ",
+      h("span", { class: "text" }, one.text)),
+    h("dl", {},
+      h("dt", {}, "Next"), h("dd", {}, h("code", { class: "next" }, one.next.replaceAll("NODE", cut(fold(one.nodes), 80)))),
+      one.nodes.length ? [h("dt", {}, one.nodes.length === 1 ? "Node" : "Nodes"), h("dd", { class: "range" }, range)] : [],
+      one.page ? [h("dt", {}, "Read"), h("dd", {}, h("code", {}, `docs/howto/${one.page}.md`))] : []));
 }
 
 /** @param {import("./main.js").App} app @param {any} one */

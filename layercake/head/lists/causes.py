@@ -6,7 +6,7 @@ A cause is what is the same for all of its nodes; names, addresses and seconds i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -14,13 +14,17 @@ import msgspec
 from imageapi.spec.state import given_up
 from layercake.head.guard.facts import Verdict
 from layercake.head.guard.outage import Outage
-from layercake.head.state.store import Record
+from layercake.head.state.store import Event, Record
 from layercake.head.views.nodes import Status, status_of, wish_of
+from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import UNKNOWN
 
-BMC, BOOT, DARK, DISKS, ROLLS, RELEASE = ("bmc-troubles", "nodes-do-not-come-up", "half-the-rack-is-dark", "disks",
-                                          "roll-with-care", "release-a-node")
+BMC, BOOT, DARK, DISKS, ROLLS, RELEASE, CONSOLES = (
+    "bmc-troubles", "nodes-do-not-come-up", "half-the-rack-is-dark", "disks", "roll-with-care", "release-a-node", "consoles")
 """Pages of the docs' how-tos."""
+ALARM_S = 3600.0
+"""For how long something that was told once is shown."""
+_GRAVE = frozenset({str(Severity.WARNING), str(Severity.ERROR)})
 _ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-f:]+\](:\d+)?|\b(?=[0-9a-f]+:[0-9a-f]*:)[0-9a-f:]{4,39}\b")
 _COUNT = re.compile(r"\b\d+(\.\d+)?(?= ?(s|ms|seconds|attempts?|times)\b)")
 
@@ -46,6 +50,43 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float
     common: list[str]
     example: str
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong beside that nodes are not as wanted. Without nodes it is the head's own. `age_s` is for how long it was not
+    told again, 0 for what is so now; `page` may be ""."""
+
+    text: str
+    next: str
+    page: str
+    nodes: list[str]
+    age_s: float = 0.0
+
+
+def of_alarms(alarms: Iterable[Event], wanted: Container[str] | None, now: float, kinds: Mapping[str, EventKind]) -> list[Beside]:
+    """Of warnings of security that are not older than `ALARM_S`, the oldest first in `alarms`: the last of each kind, with the
+    nodes that any was about. `wanted` are names of nodes, None for all and the head itself; `now` is seconds since the epoch."""
+    last: dict[str, Event] = {}
+    names: dict[str, set[str]] = {}
+    for event in alarms:
+        if event.at > now - ALARM_S and event.severity in _GRAVE and (wanted is None or event.node in wanted):
+            last[event.kind] = event
+            names.setdefault(event.kind, set()).update({event.node} - {""})
+    return [Beside(text=event.text, next=f"layercake events --security --kind {event.kind}", nodes=sorted(names[event.kind]),
+                   page=kinds[event.kind].page if event.kind in kinds else "", age_s=round(max(0.0, now - event.at), 1))
+            for event in sorted(last.values(), key=lambda one: -one.at)]
+
+
+def of_consoles(logs: str, lost: Iterable[tuple[Record, str]]) -> list[Beside]:
+    """Of consoles: why what they say is not written, "" if it is, and those that cannot be had, with why; that of most first."""
+    found: dict[str, list[str]] = {}
+    for record, why in lost:
+        found.setdefault(plain(why, record), []).append(record.name)
+    besides = [Beside(text=f"what consoles say is not written: {logs}", next="free some space on the head's disk", page=CONSOLES,
+                      nodes=[])] if logs else []
+    return besides + [Beside(text=f"the console cannot be had: {text}", next="layercake console NODE --take", page=CONSOLES,
+                             nodes=sorted(names))
+                      for text, names in sorted(found.items(), key=lambda item: -len(item[1]))]
 
 
 def plain(text: str, record: Record) -> str:

@@ -17,7 +17,7 @@ from layercake.head.operations.nodes import Nodes
 from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
 
-STATE, LOG, SEARCH = "console.state", "console.log", "console.search"
+STATE, TROUBLES, LOG, SEARCH = "console.state", "console.troubles", "console.log", "console.search"
 ATTACH, FOLLOW, WRITE, DETACH = "console.attach", "console.follow", "console.write", "console.detach"
 _LAST_S = 2.0       # what `node explain` waits for the last lines
 _AGAIN_S = 1.0
@@ -83,6 +83,15 @@ class Consoles:
         """How the consoles of a range are; one that cannot be asked for has an error in its row."""
         return [{"node": one["node"], **(one["answer"] or {"state": "unknown"}), "error": one["error"]}
                 for one in await self._calls.ask(STATE, text, {})]
+
+    async def troubles(self) -> tuple[str, dict[str, str]]:
+        """(why what consoles say is not written, {the id of a node whose console cannot be had: why}). None, if the module with the
+        consoles does not answer: of that others tell."""
+        try:
+            found = await self._head.ask(TROUBLES, {}, _LAST_S)
+        except LayercakeError:
+            return "", {}
+        return str(found["logs"]), {str(node): str(why) for node, why in found["lost"]}
 
     async def log(self, name: str, lines: int) -> list[dict[str, Any]]:
         """The last lines that a node's console has said: {"at", "text"}. Raises LayercakeError."""
