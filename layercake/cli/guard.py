@@ -10,7 +10,7 @@ import click
 
 from layercake.cli.common.asking import counted, who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import BOLD, RED, YELLOW, Column, Output, clean, seconds, span
+from layercake.cli.common.output import BOLD, RED, YELLOW, Column, Output, seconds, span
 from layercake.inventory.ranges import fold
 
 _OUTAGES = (Column("WHERE"), Column("SILENT", right=True), Column("OF", right=True), Column("SINCE", right=True),
@@ -129,19 +129,20 @@ def _at(when: float | None) -> str:
     return "-" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
-def alarms(status: Mapping[str, Any], out: Output) -> Iterator[str]:
-    """What is wrong with the head itself, or stops the whole site, by GET /v1/status: it goes before all else."""
+def alarms(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Lines of what is wrong with the head itself, or stops the whole site, by GET /v1/status, each with its style: they go before
+    all else."""
     guard = status["guard"]
     if guard["frozen"]:
-        yield out.styled(clean(f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}"), YELLOW)
+        yield f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}", YELLOW
     for outage in guard["outages"]:
-        yield out.styled(clean(f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of "
-                               f"{outage['members']} nodes are silent; nothing is done to them"), f"{BOLD};{RED}")
+        yield (f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} nodes are "
+               "silent; nothing is done to them"), f"{BOLD};{RED}"
     for service in status["services"]:
         if service["state"] != "running":
-            yield out.styled(clean(f"service {service['name']} is {service['state']}"), RED)
+            yield f"service {service['name']} is {service['state']}", RED
     if not status["database"]["well"]:
-        yield out.styled(clean(f"the database is unwell: {status['database']['trouble']}"), RED)
+        yield f"the database is unwell: {status['database']['trouble']}", RED
 
 
 @command()
@@ -153,8 +154,8 @@ def explain(app: App, nodes: str) -> Answer:
     answer = app.head.get("/v1/causes", range=nodes)
 
     def say(out: Output) -> None:
-        for line in alarms(status, out):
-            out.line(line)
+        for line, style in alarms(status):
+            out.line(line, style)
         for cause in answer["causes"]:
             _cause(out, cause)
         for one in answer.get("beside", ()):

@@ -14,6 +14,7 @@ import pytest
 from layercake import __version__
 from layercake.api.server import Api
 from layercake.cli import audit
+from layercake.cli.common.output import YELLOW, Output
 from layercake.cli.main import main
 from layercake.head import pki
 from tests.support.world import INVENTORY, World
@@ -63,6 +64,10 @@ async def test_explain_begins_with_what_is_wrong_with_the_head_itself(world: Wor
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "FROZEN by ann: the cooling is off"
     assert "the database is unwell: cannot write the database: database or disk is full" in lines
+    monkeypatch.setattr(Output, "styled", lambda out, text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text)
+    await asyncio.to_thread(main, ["explain"])
+    shown = capsys.readouterr().out
+    assert "\\x1b" not in shown and shown.startswith(f"\x1b[{YELLOW}mFROZEN by ann: the cooling is off\x1b[0m\n")
     assert "1 node is as wanted" in lines[-1] or "nodes are as wanted" in lines[-1]
 
 

@@ -9,6 +9,7 @@ from playwright.async_api import Browser, Page, expect
 
 from layercake.head import events
 from layercake.kraken.converge import Discovered, Failed
+from pxe.events import OTHER_SERVER
 from tests.support.dashboard import Look, Site, certify, inventory, looking
 from tests.support.rollnodes import a_site
 
@@ -56,6 +57,16 @@ async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(site:
     await expect(look.page.locator(".tile.quarantined b")).to_have_text("1")
     await first.get_by_role("link", name="n06").first.click()
     await expect(look.page.locator(".verdict")).to_contain_text("refuses the password")
+
+
+async def test_what_is_wrong_beside_that_nodes_are_not_as_wanted_comes_last(site: Site, look: Look) -> None:
+    store = site.world.head.store
+    store.event(store.named("n06"), OTHER_SERVER, "10.2.0.9 is taken from DHCP server 192.0.2.66 <b>, which is not expected here")
+    await look.view("#/")
+    last = look.page.locator(".cause").last
+    await expect(last).to_contain_text("192.0.2.66 <b>, which is not expected", timeout=PATIENT)
+    await expect(last.locator(".next")).to_have_text("layercake events --security --kind dhcp.other-server")
+    await expect(last).to_contain_text("docs/howto/beside-another-dhcp-server.md")
 
 
 async def test_an_outage_and_a_freeze_are_on_top_of_every_view(site: Site, look: Look) -> None:

@@ -85,8 +85,8 @@ class Consoles:
                 for one in await self._calls.ask(STATE, text, {})]
 
     async def troubles(self) -> tuple[str, dict[str, str]]:
-        """(why what consoles say is not written, {the id of a node whose console cannot be had: why}). None, if the module with the
-        consoles does not answer: of that others tell."""
+        """(why what consoles say is not written, {the id of a node whose console cannot be had: why}). Nothing, if the module with
+        the consoles does not answer: of that others tell."""
         try:
             found = await self._head.ask(TROUBLES, {}, _LAST_S)
         except LayercakeError:
