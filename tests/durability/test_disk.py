@@ -15,7 +15,7 @@ import pytest
 from imageapi.store.store import ImageStore
 from layercake.head import events
 from layercake.head.state import store as store_module
-from layercake.head.state.health import AGAIN_S, SLOW_S, STUCK_S
+from layercake.head.state.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.wire import Kind
@@ -38,6 +38,13 @@ async def begun(world: World) -> None:
         await asyncio.sleep(0)
     world.clock.now += 0.001
     assert world.head.database.health.under_way > 0
+
+
+def passes(world: World, seconds: float) -> None:
+    """Time passes in which the head looks at its database as it does."""
+    for _ in range(round(seconds / STRETCH_S)):
+        world.clock.now += STRETCH_S
+        world.head.database.health.look(world.head.store)
 
 
 async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) -> None:
@@ -86,7 +93,7 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         world.head.store.event(None, events.HEAD_STARTED, "something")
         flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
         await begun(world)
-        world.clock.now += SLOW_S + 1.0
+        passes(world, SLOW_S + 1.0)
         world.send(world.hello("n0"))
         assert world.node("n0").value("run") == "SYNC", "the nodes are watched all the same"
         world.head.database.health.look(world.head.store)
@@ -96,6 +103,19 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         await flush
     await world.head.database.flush(world.head.store)
     assert told(world) == ["database.unwell", "database.well"]
+
+
+async def test_a_head_that_stood_still_itself_does_not_blame_the_disk(world: World) -> None:
+    with stuck(world.head) as gate:
+        world.head.store.event(None, events.HEAD_STARTED, "something")
+        flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
+        await begun(world)
+        world.clock.now += 10 * STUCK_S
+        world.head.database.health.look(world.head.store)
+        assert not world.head.database.health.stuck
+        gate.set()
+        await flush
+    assert told(world) == []
 
 
 async def test_no_node_is_lost_while_each_write_takes_two_seconds(world: World) -> None:
@@ -124,8 +144,7 @@ async def test_nothing_more_is_asked_of_a_disk_that_does_not_answer(world: World
         world.head.store.event(None, events.HEAD_STARTED, "something")
         flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
         await begun(world)
-        world.clock.now += STUCK_S + 1.0
-        world.head.database.health.look(world.head.store)
+        passes(world, STUCK_S + 1.0)
         with pytest.raises(OperationFailed, match="cannot change anything: the database is slow"):
             await world.ops.nodes.set_state("n0", "off", False)
         assert world.node("n0").node.state == "up"

@@ -12,6 +12,9 @@ from layercake.head.state.store import Store
 SLOW_S = 1.0
 STUCK_S = 10.0
 """After so long without an answer of the disk, nothing more is asked of it that somebody would wait for."""
+STRETCH_S = 0.5
+"""Between two looks at a write so much counts for the disk's at most: a head that stood still itself (a suspended or busy machine)
+has not seen the disk's answer, which may have come at once."""
 AGAIN_S = 60.0
 """Seconds between two events of trouble: a disk that comes and goes must not fill the history."""
 
@@ -21,7 +24,8 @@ class Health:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began: float | None = None
+        self._looked: float | None = None
+        self._taken = 0.0
         self._since = 0.0
         self._told = False
         self._told_at = float("-inf")
@@ -29,25 +33,27 @@ class Health:
 
     def begins(self) -> None:
         """A write begins."""
-        self._began = self._clock()
+        self._looked, self._taken = self._clock(), 0.0
 
     def ends(self, store: Store, trouble: str) -> None:
         """It has ended: with an error, or with ""."""
         taken = self.under_way
-        self._began = None
+        self._looked = None
         if not trouble and taken > SLOW_S:
             trouble = f"the database is slow: a write took {taken:.1f} s"
         self._is(store, trouble)
 
     def look(self, store: Store) -> None:
-        """Looks whether a write takes too long; called now and then."""
+        """Looks whether a write takes too long; called at least each `STRETCH_S`."""
+        if self._looked is not None:
+            self._taken, self._looked = self.under_way, self._clock()
         slow = self.under_way > SLOW_S
         self._is(store, f"the database is slow: a write takes {self.under_way:.0f} s by now" if slow else self.trouble)
 
     @property
     def under_way(self) -> float:
-        """Seconds since the write that is under way has begun; 0.0 if there is none."""
-        return 0.0 if self._began is None else self._clock() - self._began
+        """Seconds that the disk has had for the write that is under way; 0.0 if there is none."""
+        return 0.0 if self._looked is None else self._taken + min(self._clock() - self._looked, STRETCH_S)
 
     @property
     def stuck(self) -> bool:
