@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from layercake.kraken.errors import OperationFailed
 from minos.tpm.device import Transport
-from minos.tpm.wire import GENERATED, NULL, SHA256, Reader, selection, sized, u8, u16, u32
+from minos.tpm.keys import POLICY_OR, Endorsement
+from minos.tpm.wire import GENERATED, NULL, Reader, selection, sized, u8, u16, u32
 
 OWNER, ENDORSEMENT, LOCKOUT, NOTHING, PASSWORD = 0x40000001, 0x4000000B, 0x4000000A, 0x40000007, 0x40000009
 """Permanent handles (TPM_RH, TPM_RS; Part 2 section 7.4)."""
@@ -130,19 +131,25 @@ class Tpm:
             found += part
         return found
 
-    def activate(self, attestation: int, endorsement: int, credential: bytes, secret: bytes) -> bytes:
+    def activate(self, attestation: int, endorsement: int, credential: bytes, secret: bytes, kind: Endorsement) -> bytes:
         """What a credential holds: only this TPM can say, and only while it has the attestation key that the credential names."""
-        body = u32(NOTHING) + u32(NOTHING) + sized(bytes(16)) + sized(b"") + u8(1) + u16(NULL) + u16(SHA256)
         try:
-            session = self._command(_START_SESSION, body, sessions=False).number(4)
-            self._command(_POLICY_SECRET, u32(ENDORSEMENT) + u32(session) + _auth() + 3 * sized(b"") + u32(0))
-            policy = u32(session) + sized(b"") + u8(0) + sized(b"")  # without continueSession: it ends with the next command
+            policy = self._endorsement_policy(kind)
             answer = self._command(_ACTIVATE, u32(attestation) + u32(endorsement) + _auth(_NO_PASSWORD, policy)
                                    + sized(credential) + sized(secret))
             answer.take(4)
             return answer.sized()
         except ValueError as error:
             raise _odd(error) from None
+
+    def _endorsement_policy(self, kind: Endorsement) -> bytes:
+        """A session that may use an endorsement key, for one command."""
+        body = u32(NOTHING) + u32(NOTHING) + sized(bytes(16)) + sized(b"") + u8(1) + u16(NULL) + u16(kind.hash)
+        session = self._command(_START_SESSION, body, sessions=False).number(4)
+        self._command(_POLICY_SECRET, u32(ENDORSEMENT) + u32(session) + _auth() + 3 * sized(b"") + u32(0))
+        if kind.branches:
+            self._command(POLICY_OR, u32(session) + u32(len(kind.branches)) + b"".join(map(sized, kind.branches)), sessions=False)
+        return u32(session) + sized(b"") + u8(0) + sized(b"")  # without continueSession: it ends with the next command
 
     def quote(self, key: int, qualifying: bytes, registers: tuple[int, ...]) -> tuple[bytes, bytes]:
         """What it says of registers (TPMS_ATTEST), with somebody's word in it, and its signature (TPMT_SIGNATURE)."""

@@ -10,15 +10,16 @@ A machine without a TPM that can be used says why, in the place of its keys: the
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from layercake.kraken.errors import OperationFailed
 from minos.tpm import log
 from minos.tpm.commands import Tpm
 from minos.tpm.device import Device, Transport
-from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_FIXED, EK_KEPT, EK_TEMPLATE
+from minos.tpm.keys import AK_TEMPLATE, EK_KEPT, ENDORSEMENTS, Endorsement
 from minos.tpm.wire import REGISTERS
 
 Ask = Callable[[Mapping[str, Any]], Any]
@@ -51,31 +52,54 @@ def fingerprint(transport: Callable[[], Transport] = Device) -> str:
     except OperationFailed:
         return ""
     try:
-        return hashlib.sha256(_endorsement(Tpm(opened))[1]).hexdigest()
+        return hashlib.sha256(_endorsement(Tpm(opened)).public).hexdigest()
     except OperationFailed:
         return ""
     finally:
         opened.close()
 
 
-def _endorsement(tpm: Tpm) -> tuple[int, bytes]:
-    """The endorsement key: the one that is kept in the TPM, or made anew."""
-    kept = tpm.kept(EK_KEPT)
-    return (EK_KEPT, kept) if kept.startswith(EK_FIXED) else tpm.key(EK_TEMPLATE)
+class Named(NamedTuple):
+    """What names a machine: the handle of its endorsement key, its public part, and the certificate of it, b"" without one."""
+
+    kind: Endorsement
+    handle: int
+    public: bytes
+    certificate: bytes
+
+
+def _endorsement(tpm: Tpm) -> Named:
+    """The endorsement key that the maker has vouched for; where he has for none, the first that the TPM can make."""
+    certificates = ((kind, tpm.stored(kind.certificate)) for kind in ENDORSEMENTS)
+    vouched = next(((kind, data) for kind, data in certificates if data.strip(b"\0\xff")), None)
+    if vouched:
+        return _named(tpm, *vouched)
+    for kind in ENDORSEMENTS[:-1]:
+        with contextlib.suppress(OperationFailed):
+            return _named(tpm, kind, b"")
+    return _named(tpm, ENDORSEMENTS[-1], b"")
+
+
+def _named(tpm: Tpm, kind: Endorsement, certificate: bytes) -> Named:
+    """A key of one kind: the one that is kept in the TPM, or made anew."""
+    for handle in EK_KEPT:
+        if (kept := tpm.kept(handle)).startswith(kind.fixed):
+            return Named(kind, handle, kept, certificate)
+    return Named(kind, *tpm.key(kind.template), certificate)
 
 
 def _quoted(tpm: Tpm, ask: Ask, events: Callable[[], bytes]) -> dict[str, Any]:
     """The last thing that is said: the quote, or why there is none."""
     try:
-        endorsement, public = _endorsement(tpm)
+        named = _endorsement(tpm)
         attestation, its_public = tpm.key(AK_TEMPLATE)
-        keys = {"ek": _text(public), "certificate": _text(tpm.stored(EK_CERTIFICATE)), "ak": _text(its_public),
+        keys = {"ek": _text(named.public), "certificate": _text(named.certificate), "ak": _text(its_public),
                 "maker": tpm.makers_word()}
     except OperationFailed as error:
         return {"missing": str(error)[:MOST_WHY]}
     credential, secret, nonce, registers = _challenge(ask(keys))
     try:
-        opened = tpm.activate(attestation, endorsement, credential, secret)
+        opened = tpm.activate(attestation, named.handle, credential, secret, named.kind)
         quote, signature = tpm.quote(attestation, qualifying(nonce, opened), registers)
         values = tpm.registers(registers)
     except OperationFailed as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-SHA256, NULL, RSA, ECC, ECDSA, AES, CFB = 0x000B, 0x0010, 0x0001, 0x0023, 0x0018, 0x0006, 0x0043
+SHA256, SHA384, NULL, RSA, ECC, ECDSA, AES, CFB = 0x000B, 0x000C, 0x0010, 0x0001, 0x0023, 0x0018, 0x0006, 0x0043
 """Algorithms (TPM_ALG_ID, section 6.3)."""
-P256 = 3
-"""The curve NIST P-256 (TPM_ECC_CURVE, section 6.4)."""
+P256, P384 = 3, 4
+"""The curves NIST P-256 and P-384 (TPM_ECC_CURVE, section 6.4)."""
 REGISTERS = 24
 """How many registers (PCRs) a PC has (PC Client Platform TPM Profile, section 4.6)."""
 GENERATED, ATTEST_QUOTE = 0xFF544347, 0x8018

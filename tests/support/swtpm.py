@@ -34,15 +34,16 @@ class Wire:
 
 
 class SoftTpm:
-    """One TPM. `authority` is the directory of the one that gives it its certificate, None for one without."""
+    """One TPM. `authority` is the directory of the one that gives it its certificate, None for one without; with `ecc` the
+    certificate is for a key on P-384, and there is none for RSA."""
 
-    def __init__(self, directory: Path, authority: Path | None) -> None:
+    def __init__(self, directory: Path, authority: Path | None, *, ecc: bool = False) -> None:
         self.directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         (directory / "state").mkdir(parents=True)
         config = directory / "setup.conf"
         config.write_text("active_pcr_banks = sha256\n" + ("" if authority is None else self._localca(authority)))
-        words = [] if authority is None else ["--create-ek-cert"]
+        words = [] if authority is None else ["--create-ek-cert", *(["--ecc"] if ecc else [])]
         subprocess.run(["swtpm_setup", "--tpm2", "--tpmstate", str(directory / "state"), "--config", str(config), *words,
                         "--overwrite"], check=True, capture_output=True)
 

@@ -25,6 +25,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[SoftTpm, SoftTpm, Pa
 
 
 @pytest.fixture
+def curved(made: tuple[SoftTpm, SoftTpm, Path], tmp_path: Path) -> Iterator[SoftTpm]:
+    """A TPM of the same maker whose certificate is for a key on P-384."""
+    found = SoftTpm(tmp_path / "c", made[2].parent / "ca", ecc=True)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
 def tpm(made: tuple[SoftTpm, SoftTpm, Path]) -> Iterator[SoftTpm]:
     """A TPM, just switched on."""
     made[0].start()

@@ -19,7 +19,7 @@ from layercake.kraken.errors import OperationFailed, Refused
 from layercake.kraken.wire import bearer
 from layercake.moduleapi.strangers import Tickets
 from minos.tpm.commands import Tpm
-from minos.tpm.keys import AK_TEMPLATE, EK_CERTIFICATE, EK_TEMPLATE
+from minos.tpm.keys import AK_TEMPLATE, ENDORSEMENTS, Endorsement
 from minos.tpm.proof import fingerprint, prove
 from tests.support.swtpm import SoftTpm
 from tests.support.world import World, node_client
@@ -80,29 +80,58 @@ def trouble(world: World) -> str:
     return world.head.tpms.troubles(world.node("n0"))[0]
 
 
+EK = ENDORSEMENTS[0]
+
+
 async def test_a_credential_is_opened_by_the_tpm_that_it_is_for_and_by_no_other(
         tpm: SoftTpm, other: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]) -> None:
     wire = tpm.wire()
     its = Tpm(wire)
-    endorsement, public = its.key(EK_TEMPLATE)
+    endorsement, public = its.key(EK.template)
     attestation, name = its.key(AK_TEMPLATE)
     key = credential.endorsement_key(public)
-    blob, seed = credential.make(key, credential.name_of(name), b"held", bytes(range(32)))
-    assert its.activate(attestation, endorsement, blob, seed) == b"held"
-    found = certificate.vouched(its.stored(EK_CERTIFICATE), key, certificate.authorities(str(made[2])))
+    blob, seed = credential.make(key, credential.name_of(name), b"held")
+    assert its.activate(attestation, endorsement, blob, seed, EK) == b"held"
+    found = certificate.vouched(its.stored(EK.certificate), key.key, certificate.authorities(str(made[2])))
     assert found.trouble == "" and "swtpm" in found.issuer
-    another = certificate.vouched(its.stored(EK_CERTIFICATE), key, ())
+    another = certificate.vouched(its.stored(EK.certificate), key.key, ())
     assert "not among the authorities" in another.trouble
     with pytest.raises(OperationFailed, match="refuses command 0x147"):
-        its.activate(attestation, endorsement, blob[:-1] + b"x", seed)
+        its.activate(attestation, endorsement, blob[:-1] + b"x", seed, EK)
     wire.close()
     wire = other.wire()
     its = Tpm(wire)
-    endorsement, attestation = its.key(EK_TEMPLATE)[0], its.key(AK_TEMPLATE)[0]
+    endorsement, attestation = its.key(EK.template)[0], its.key(AK_TEMPLATE)[0]
     with pytest.raises(OperationFailed, match="refuses command 0x147"):
-        its.activate(attestation, endorsement, blob, seed)
-    assert its.stored(EK_CERTIFICATE) == b""
+        its.activate(attestation, endorsement, blob, seed, EK)
+    assert its.stored(EK.certificate) == b""
     wire.close()
+
+
+@pytest.mark.parametrize("kind", ENDORSEMENTS, ids=lambda kind: kind.name)
+def test_a_credential_for_each_kind_of_endorsement_key(other: SoftTpm, kind: Endorsement) -> None:
+    wire = other.wire()
+    its = Tpm(wire)
+    endorsement, public = its.key(kind.template)
+    attestation, name = its.key(AK_TEMPLATE)
+    key = credential.endorsement_key(public)
+    assert key.kind is kind
+    for _ in range(3):
+        blob, seed = credential.make(key, credential.name_of(name), b"held")
+        assert its.activate(attestation, endorsement, blob, seed, kind) == b"held"
+    with pytest.raises(OperationFailed, match="refuses command 0x147"):
+        its.activate(attestation, endorsement, blob[:-1] + bytes([blob[-1] ^ 1]), seed, kind)
+    wire.close()
+
+
+async def test_a_tpm_is_named_by_the_key_that_its_maker_has_vouched_for(
+        world: World, client: TestClient[Any, Any], curved: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]) -> None:
+    world.head.tpms._authorities = certificate.authorities(str(made[2]))
+    await wanted(world, "tpm: recorded")
+    assert (await joins(world, client, curved))[0] == 200
+    assert world.head.tpms.troubles(world.node("n0")) == [], "its certificate is believed, though there is none for RSA"
+    last = world.head.tpms.of(world.node("n0")).last
+    assert last is not None and "swtpm" in last.issuer and last.ek == fingerprint(curved.wire)
 
 
 async def test_no_tpm_is_asked_for_where_the_inventory_does_not(world: World, client: TestClient[Any, Any]) -> None:
@@ -184,7 +213,7 @@ async def test_what_was_tampered_with_is_refused(world: World, client: TestClien
         status, _ = await joins(world, client, tpm, change=swapped(**words))
         assert status == 403 and why in world.head.tpms.of(world.node("n0")).troubles[0], (words, why)
     assert "not as agreed" in (await joins(world, client, tpm, change=swapped(ak=free)))[1]["error"]
-    assert "usual template" in (await joins(world, client, tpm, change=swapped(ek=free)))[1]["error"]
+    assert "no usual kind" in (await joins(world, client, tpm, change=swapped(ek=free)))[1]["error"]
     assert (await joins(world, client, tpm))[0] == 200
 
 

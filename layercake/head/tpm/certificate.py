@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from layercake.head.machines.report import plain
+from layercake.head.tpm.credential import Key
 from layercake.kraken.errors import InputError
 
 MOST_BYTES = 8192
@@ -38,7 +38,7 @@ def authorities(directory: str) -> list[x509.Certificate]:
     return found
 
 
-def vouched(data: bytes, key: rsa.RSAPublicKey, trusted: Sequence[x509.Certificate]) -> Vouched:
+def vouched(data: bytes, key: Key, trusted: Sequence[x509.Certificate]) -> Vouched:
     """What a certificate says of an endorsement key. Dates do not count: TPMs outlive their certificates."""
     if not data.strip(b"\0\xff"):
         return Vouched()
@@ -49,7 +49,7 @@ def vouched(data: bytes, key: rsa.RSAPublicKey, trusted: Sequence[x509.Certifica
         issuer, its = plain(found.issuer.rfc4514_string()), found.public_key()
     except Exception as error:  # noqa: BLE001 (makers' certificates are odd in many ways, and so are the errors of the library)
         return Vouched(trouble=f"its certificate cannot be read: {plain(str(error))}")
-    if not isinstance(its, rsa.RSAPublicKey) or its.public_numbers().n != key.public_numbers().n:
+    if its != key:
         return Vouched(issuer, "its certificate is of another key")
     for authority in trusted:
         if authority.subject == found.issuer:

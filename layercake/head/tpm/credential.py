@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+from dataclasses import dataclass
 
 from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives import hashes
@@ -11,12 +13,27 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from layercake.kraken.errors import InputError
-from minos.tpm.keys import AK_FIXED, EK_BYTES, EK_FIXED, POINT_BYTES
+from minos.tpm.keys import AK_FIXED, ENDORSEMENTS, POINT_BYTES, Endorsement
 from minos.tpm.wire import SHA256, Reader, sized, u16, u32
 
-SEED_BYTES = 32
 _EXPONENT = 65537
 """Of a key whose exponent stands as 0 (Part 2 section 12.2.3.5)."""
+_CURVES: dict[int, ec.EllipticCurve] = {32: ec.SECP256R1(), 48: ec.SECP384R1()}
+_LABEL = b"IDENTITY\0"
+Key = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An endorsement key, and of what kind it is."""
+
+    kind: Endorsement
+    key: Key
+
+    @property
+    def hash(self) -> hashes.HashAlgorithm:
+        """The hash of its name, by which all that is for it is made."""
+        return hashes.SHA256() if self.kind.hash == SHA256 else hashes.SHA384()
 
 
 def name_of(public: bytes) -> bytes:
@@ -24,12 +41,23 @@ def name_of(public: bytes) -> bytes:
     return u16(SHA256) + hashlib.sha256(public).digest()
 
 
-def endorsement_key(public: bytes) -> rsa.RSAPublicKey:
-    """The endorsement key of what a node says that it is. Raises InputError for a key with other properties than all TPMs have."""
-    if len(public) != len(EK_FIXED) + 2 + EK_BYTES or not public.startswith(EK_FIXED + u16(EK_BYTES)):
-        raise InputError("cannot take the TPM: its endorsement key is not RSA of 2048 bits by the usual template")
+def endorsement_key(public: bytes) -> Named:
+    """The endorsement key of what a node says that it is. Raises InputError for a key with other properties than TPMs' have."""
+    kind = next((kind for kind in ENDORSEMENTS if public.startswith(kind.fixed)), None)
+    if kind is None:
+        raise InputError("cannot take the TPM: its endorsement key is of no usual kind",
+                         hint=f"usual are {'; '.join(kind.name for kind in ENDORSEMENTS)}")
     try:
-        return rsa.RSAPublicNumbers(_EXPONENT, int.from_bytes(public[-EK_BYTES:], "big")).public_key()
+        reader = Reader(public[len(kind.fixed):])
+        own = [reader.sized() for _ in range(2 if kind.size in _CURVES else 1)]
+        if reader.left or any(len(part) > kind.size for part in own):
+            raise ValueError("it is too long")
+        x, *y = (int.from_bytes(part, "big") for part in own)
+        if y:
+            return Named(kind, ec.EllipticCurvePublicNumbers(x, y[0], _CURVES[kind.size]).public_key())
+        if len(own[0]) != kind.size:
+            raise ValueError("it is too short")
+        return Named(kind, rsa.RSAPublicNumbers(_EXPONENT, x).public_key())
     except ValueError as error:
         raise InputError(f"cannot take the TPM: its endorsement key is no key: {error}") from None
 
@@ -49,17 +77,34 @@ def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:
         raise InputError(f"cannot take the TPM: its attestation key is not as agreed: {error}") from None
 
 
-def derived(key: bytes, label: bytes, about: bytes, bits: int) -> bytes:
-    """A key of a key (KDFa, Part 1 section 11.4.10.2), of 256 bits at most."""
-    message = u32(1) + label + b"\0" + about + u32(bits)
-    return hmac.new(key, message, hashlib.sha256).digest()[:bits // 8]
+def derived(hash_: hashes.HashAlgorithm, key: bytes, label: bytes, about: bytes, bits: int) -> bytes:
+    """A key of a key (KDFa, Part 1 section 11.4.10.2), no longer than the hash."""
+    return _mac(hash_, key, u32(1) + label + b"\0" + about + u32(bits))[:bits // 8]
 
 
-def make(endorsement: rsa.RSAPublicKey, name: bytes, held: bytes, seed: bytes) -> tuple[bytes, bytes]:
-    """A credential that holds something, for the attestation key of this name, and its encrypted seed. `seed` is 32 random bytes
-    that are used once."""
-    whole = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), b"IDENTITY\0")
-    cipher = Cipher(algorithms.AES(derived(seed, b"STORAGE", name, 128)), CFB(bytes(16))).encryptor()
+def make(endorsement: Named, name: bytes, held: bytes) -> tuple[bytes, bytes]:
+    """A credential that holds something, for the attestation key of this name, and its encrypted seed."""
+    hash_, bits = endorsement.hash, endorsement.kind.bits
+    seed, encrypted = _seed(endorsement)
+    cipher = Cipher(algorithms.AES(derived(hash_, seed, b"STORAGE", name, bits)), CFB(bytes(16))).encryptor()
     hidden = cipher.update(sized(held)) + cipher.finalize()
-    mark = hmac.new(derived(seed, b"INTEGRITY", b"", 256), hidden + name, hashlib.sha256).digest()
-    return sized(mark) + hidden, endorsement.encrypt(seed, whole)
+    mark = _mac(hash_, derived(hash_, seed, b"INTEGRITY", b"", 8 * hash_.digest_size), hidden + name)
+    return sized(mark) + hidden, encrypted
+
+
+def _seed(endorsement: Named) -> tuple[bytes, bytes]:
+    """A new seed, and how it is told to the one TPM: encrypted (Part 1 section B.10.3), or by a key of its own (section C.6.3)."""
+    hash_, key = endorsement.hash, endorsement.key
+    if isinstance(key, rsa.RSAPublicKey):
+        seed = secrets.token_bytes(hash_.digest_size)
+        return seed, key.encrypt(seed, padding.OAEP(padding.MGF1(hash_), hash_, _LABEL))
+    size, mine = endorsement.kind.size, ec.generate_private_key(key.curve)
+    shared, point, its = mine.exchange(ec.ECDH(), key), mine.public_key().public_numbers(), key.public_numbers()
+    x, y, its_x = (number.to_bytes(size, "big") for number in (point.x, point.y, its.x))
+    digest = hashes.Hash(hash_)
+    digest.update(u32(1) + shared + _LABEL + x + its_x)  # KDFe, section 11.4.10.3
+    return digest.finalize(), sized(x) + sized(y)
+
+
+def _mac(hash_: hashes.HashAlgorithm, key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, hash_.name)

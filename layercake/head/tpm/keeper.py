@@ -138,13 +138,13 @@ class Tpms:
         public, ak = _bytes(said.get("ek"), 1024), _bytes(said.get("ak"), 1024)
         key, its = credential.endorsement_key(public), credential.attestation_key(ak)
         data = _bytes(said.get("certificate"), certificate.MOST_BYTES)
-        found = certificate.vouched(data, key, self._authorities)
+        found = certificate.vouched(data, key.key, self._authorities)
         shown = Shown(ek=hashlib.sha256(public).hexdigest(), ak=hashlib.sha256(ak).hexdigest(),
                       maker=plain(str(said.get("maker")))[:8], issuer=found.issuer,
                       certificate=hashlib.sha256(data).hexdigest() if found.issuer else "",
                       untrusted=found.trouble if self._authorities else "")
         held, nonce = secrets.token_bytes(32), secrets.token_bytes(NONCE_BYTES)
-        blob, seed = credential.make(key, credential.name_of(ak), held, secrets.token_bytes(credential.SEED_BYTES))
+        blob, seed = credential.make(key, credential.name_of(ak), held)
         registers = tuple(sorted({*QUOTED, *self.part(record).tpm_registers}))
         self._challenges[record.node.id] = Challenge(boot.id, self._clock() + GOOD_S, nonce, held, its, registers, shown)
         words = {"credential": blob, "secret": seed, "nonce": nonce}

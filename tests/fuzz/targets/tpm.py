@@ -12,7 +12,7 @@ from layercake.head.tpm import log as of_head
 from layercake.kraken.errors import LayercakeError
 from minos.tpm import log
 from minos.tpm.commands import Tpm
-from minos.tpm.keys import AK_FIXED, EK_FIXED, EK_TEMPLATE
+from minos.tpm.keys import AK_FIXED, ENDORSEMENTS
 from minos.tpm.wire import ATTEST_QUOTE, GENERATED, selection, sized, u16, u32
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
@@ -25,7 +25,8 @@ LOG = head_of((4, 20), (0xB, 32)) + b"".join((
     step(7, bytes(32), bytes(16) + number(10, 8) + number(1, 8) + _NAME + b"\1", log.EFI + 1),
     step(4, bytes(32), bytes(24) + number(len(_PATH), 8) + _PATH, log.EFI + 3), step(9, bytes(32), b"grub.cfg\0"),
     step(9, bytes(32), bytes(8) + b"LOADED_IMAGE::LoadOptions\0", log.TAG)))
-KEY = EK_FIXED + sized(b"\xc1" * 256)
+KEY = ENDORSEMENTS[0].fixed + sized(b"\xc1" * 256)
+CURVED = ENDORSEMENTS[4].fixed + sized(bytes(47) + b"\1") + sized(bytes(48))
 QUOTE = (u32(GENERATED) + u16(ATTEST_QUOTE) + sized(bytes(34)) + sized(bytes(32)) + bytes(17 + 8) + selection((4, 7))
          + sized(bytes(32)))
 
@@ -56,11 +57,11 @@ def quotes(directory: Path) -> Iterator[Target]:
         elif which == b"a":
             credential.attestation_key(rest)
         elif which == b"e":
-            assert certificate.vouched(rest, credential.endorsement_key(KEY), ()).trouble
+            assert certificate.vouched(rest, credential.endorsement_key(KEY).key, ()).trouble
         else:
             credential.endorsement_key(rest)
 
-    yield Target(mutate.data([b"q" + QUOTE, b"a" + point, b"k" + KEY, b"e\x30\x82\x01\x00" + bytes(256)]), take,
+    yield Target(mutate.data([b"q" + QUOTE, b"a" + point, b"k" + KEY, b"k" + CURVED, b"e\x30\x82\x01\x00" + bytes(256)]), take,
                  (LayercakeError, ValueError))
 
 
@@ -78,14 +79,15 @@ class _Wire:
 @contextlib.contextmanager
 def answers(directory: Path) -> Iterator[Target]:
     """A TPM that answers anything is read or refused, and never asked for ever."""
-    bodies = (u32(1) + selection((4, 7)) + u32(2) + sized(bytes(32)) * 2, u32(0x80000000) + u32(9) + sized(EK_TEMPLATE),
+    usual = ENDORSEMENTS[0].template
+    bodies = (u32(1) + selection((4, 7)) + u32(2) + sized(bytes(32)) * 2, u32(0x80000000) + u32(9) + sized(usual),
               u32(200) + sized(QUOTE) + bytes(70), sized(bytes(12) + u16(600)), u32(600) + sized(bytes(512)))
     seeds = [u16(0x8001) + u32(10 + len(body)) + u32(0) + body for body in bodies] + [u16(0x8001) + u32(10) + u32(0x922)]
 
     def take(data: bytes) -> None:
         tpm = Tpm(_Wire(data))
-        for ask in (lambda: tpm.registers((4, 7)), tpm.makers_word, lambda: tpm.key(EK_TEMPLATE), lambda: tpm.stored(1),
-                    lambda: tpm.kept(1), lambda: tpm.activate(1, 2, b"", b""), lambda: tpm.quote(1, b"", (4,))):
+        for ask in (lambda: tpm.registers((4, 7)), tpm.makers_word, lambda: tpm.key(usual), lambda: tpm.stored(1),
+                    lambda: tpm.kept(1), lambda: tpm.activate(1, 2, b"", b"", ENDORSEMENTS[4]), lambda: tpm.quote(1, b"", (4,))):
             with contextlib.suppress(LayercakeError):
                 ask()
 
