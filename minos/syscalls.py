@@ -26,6 +26,12 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
     _check(_libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None), target)
 
 
+def securityfs() -> None:
+    """Mounts what the kernel's security modules and the TPM's driver say of themselves, at /sys/kernel/security; OSError if it is
+    there already, or if there is none."""
+    mount("securityfs", "/sys/kernel/security", "securityfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
 def mount_file(file: str, target: str, kind: str) -> None:
     """Mounts a file system that is in a file, to be read only, by a loop device of its own (loop(4)). Raises OSError."""
     import fcntl  # here: most programs need none of it

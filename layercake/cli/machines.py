@@ -69,7 +69,7 @@ def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]
     found = [("machine", f"{one['vendor']} {one['product']}".strip() or "-"), ("node", one["node"] or "none"),
              ("serial", one["serial"] or "none that can be used"), ("uuid", one["uuid"] or "-"),
              ("firmware", " ".join(filter(None, (bios.get("vendor"), bios.get("version"), bios.get("date")))) or "-"),
-             ("boots by", "UEFI" if one["uefi"] else "BIOS"),
+             ("boots by", ("UEFI" if one["uefi"] else "BIOS") + (", Secure Boot is on" if one["secure_boot"] else "")),
              ("cpus", f"{one['cpus']}: {report.get('cpu', {}).get('model', '-')}"), ("memory", _size(one["memory"]))]
     found += [("dimm", f"{d.get('slot', '?')}: {d.get('mb', 0)} MB {d.get('vendor', '')} {d.get('part', '')} {d.get('serial', '')}")
               for d in report.get("dimms", [])]

@@ -123,6 +123,13 @@ class BootSets:
         name = self.of(boots, profile, arch)
         return "" if self.trouble(name) else name
 
+    def of_strangers(self) -> dict[str, str]:
+        """The sets that machines boot which are discovered, by architecture: the site's default, and for others the newest. From
+        memory."""
+        own = self._architectures.get(self.default)
+        used = [(arch, name) for name, arch in reversed(self._architectures.items()) if not self.trouble(name)]
+        return {arch: name for arch, name in used if arch != own or name == self.default}
+
     def of(self, boots: Boots, profile: str = "", arch: str = "") -> str:
         """The set that a node boots next: where a roll took it, or that of its profile, or the site's; "" if there is none, or if
         it is for machines of another architecture than `arch`. From memory: it is asked for each node."""

@@ -29,7 +29,7 @@ from layercake.head.agents.document import addresses
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Loss, Sync
-from layercake.head.boots import Boots, BootSets
+from layercake.head.boots import BootSets
 from layercake.head.disks.room import DiskRoom
 from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.head.files.room import Room
@@ -113,7 +113,7 @@ class Head:
         self.networks = SiteNetworks()
         self.teller = Teller(
             self.store, self.table, self.host, lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.vault,
-            settings.site(data_dir), self.networks, lambda: self.boots.served(Boots(), arch="x86_64"))
+            settings.site(data_dir), self.networks, self.boots.of_strangers)
         self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
         self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from minos import syscalls
 from minos.bmc import device, look
 from minos.survey import devices, smart, smbios
 from minos.survey.words import plain
 
+SYS = Path("/sys")
 MOST_BYTES = 128 << 10
 """The largest report, as JSON."""
 _TABLE = "firmware/dmi/tables/DMI"
 _CUT = ("dimms", "disks", "gpus", "fabrics", "cards")
 
 
-def survey(sys: Path = Path("/sys"), proc: Path = Path("/proc"), *, health: Callable[[str], str] = smart.health,
+def survey(sys: Path = SYS, proc: Path = Path("/proc"), *, health: Callable[[str], str] = smart.health,
            ask_bmc: Callable[[], Mapping[str, Any]] | None = None) -> dict[str, Any]:
     """The report: {"smbios", "cpu", "memory", "disks", "cards", "gpus", "fabrics", "bmc", "tpm", "firmware", "failed"}; `failed` is
     {part: why} of what could not be looked at."""
@@ -42,7 +46,8 @@ def survey(sys: Path = Path("/sys"), proc: Path = Path("/proc"), *, health: Call
         "cpu": part("cpu", lambda: devices.processors(proc), {}), "memory": part("memory", lambda: devices.memory(proc), 0),
         "disks": disks, "cards": part("cards", lambda: devices.cards(sys), []), **pci, "neighbours": {},
         "bmc": part("bmc", ask_bmc or look_at_bmc, {}), "tpm": part("tpm", lambda: devices.tpm(sys), ""),
-        "secure_boot": part("secure boot", lambda: _secure_boot(sys), ""), "uefi": (sys / "firmware/efi").is_dir(),
+        "arch": os.uname().machine, "uefi": (sys / "firmware/efi").is_dir(),
+        "secure_boot": part("secure boot", lambda: _secure_boot(sys), ""),
         "failed": failed,
     }
     return bounded(found)
@@ -60,9 +65,15 @@ def look_at_bmc(path: Path = device.DEVICE) -> Mapping[str, Any]:
 
 
 def _secure_boot(sys: Path) -> str:
-    """"on", "off", or "" where there is no UEFI."""
-    path = sys / "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-    return ("on" if path.read_bytes()[-1:] == b"\1" else "off") if path.exists() else ""
+    """"on", "off", or "" where there is no UEFI. By the kernel, which is locked down where it was started by Secure Boot: the
+    firmware's own variables would need one module more."""
+    if not (sys / "firmware/efi").is_dir():
+        return ""
+    said = sys / "kernel/security/lockdown"
+    if sys == SYS and not said.exists():
+        with contextlib.suppress(OSError):  # the look below says why
+            syscalls.securityfs()
+    return "off" if "[none]" in said.read_text() else "on"
 
 
 def bounded(report: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any
 from minos import syscalls
 from minos.tpm.wire import REGISTERS, SHA256, Reader
 
-SECURITYFS = Path("/sys/kernel/security")
-LOG = SECURITYFS / "tpm0/binary_bios_measurements"
+LOG = Path("/sys/kernel/security/tpm0/binary_bios_measurements")
 MOST_BYTES, MOST_EVENTS, MOST_TEXT = 1 << 20, 512, 160
 NO_ACTION, TAG, EFI = 0x3, 0x6, 0x80000000
 """An event that went into no register, one with a number and a length before its text, and what the types of UEFI begin at (section
@@ -36,7 +35,7 @@ def read(path: Path = LOG) -> bytes:
     """The log as the kernel has it, b"" if it has none."""
     if path == LOG and not path.exists():
         with contextlib.suppress(OSError):  # then there is no log
-            syscalls.mount("securityfs", str(SECURITYFS), "securityfs", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+            syscalls.securityfs()
     try:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)

@@ -89,7 +89,7 @@ class Hosting:
         network = self._guests.at(packet, Guest(packet.mac), net, now)
         if network is None or not network.discovery or packet.mac[0] & 1 or not any(packet.mac):
             return None
-        notes = self.strangers.begin(packet, network)
+        notes = self.strangers.begin(packet, network, signed=net.signed)
         found = decide(packet, self._nodes, self._windows, net, now)
         if found.outcome is Outcome.UNKNOWN_MAC:
             return replace(found, notes=(*found.notes, *notes))

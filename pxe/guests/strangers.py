@@ -20,7 +20,7 @@ from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted
 from pxe.guests.pool import Guest
 from pxe.guests.table import GuestNetwork
-from pxe.machine import ARM_CLIENTS, X86_64, Client, client_of
+from pxe.machine import AARCH64, ARM_CLIENTS, X86_64, Client, client_of, firmware_of
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.windows import Windows
@@ -28,7 +28,7 @@ from pxe.windows import Windows
 BOOT_S = 300.0
 """Seconds from the first packet until a machine has reported; then another one has its turn."""
 _EVERY_S = 60.0
-CONSOLE = "ttyS0"
+CONSOLES = {X86_64: "ttyS0", AARCH64: "ttyAMA0"}
 _NAMESPACE = uuid.UUID("6c617965-7263-5b6b-a65e-737472616e67")
 
 
@@ -51,16 +51,21 @@ class Strangers:
         self._now: dict[bytes, _Stranger] = {}
 
     def takes(self, packet: DhcpPacket) -> bool:
-        """Whether a packet is one by which a machine begins to boot that there is a way for. Only x86-64 has a boot set of the
-        site for certain."""
-        client = client_of(packet)
+        """Whether a packet is one by which a machine begins to boot that there is a way for."""
         return (packet.message_type in (MessageType.DISCOVER, MessageType.REQUEST)
-                and client not in (Client.SYSTEM, Client.OTHER, *ARM_CLIENTS))
+                and client_of(packet) not in (Client.SYSTEM, Client.OTHER))
 
-    def begin(self, packet: DhcpPacket, network: GuestNetwork) -> tuple[Note, ...]:
-        """Takes a machine in, if there is room for it: then it is in `nodes`. What there is to be said of it."""
+    def begin(self, packet: DhcpPacket, network: GuestNetwork, *, signed: bool) -> tuple[Note, ...]:
+        """Takes a machine in, if there is room for it: then it is in `nodes`. What there is to be said of it. With `signed` boot
+        programs UEFI gets these: nobody knows yet whether its Secure Boot is on, and they boot it either way."""
         self.lapse()
         name, now, mac = network.subnet.name, self._clock(), packet.mac
+        arch = AARCH64 if firmware_of(packet) in ARM_CLIENTS else X86_64
+        boot_set = network.boot_sets.get(arch)
+        if boot_set is None:
+            text = f"{mac_text(mac)} cannot be discovered: it is of {arch}, and there is no boot set for that"
+            hint = f" (hint: `layercake boot build`, of a profile for {arch})"
+            return (Note("", events.DISCOVERY_FAILED, text + hint, None, {"mac": mac_text(mac)}, mac_text(mac), _EVERY_S),)
         if sum(one.network == name for one in self._now.values()) >= network.discovery:
             text = f"{network.discovery} unknown machines of network {name} are booting: others wait (hint: its `discovery`)"
             return (Note("", events.DISCOVERY_FULL, text, None, {"network": name}, name, _EVERY_S),)
@@ -70,11 +75,10 @@ class Strangers:
             text = f"{mac_text(mac)} cannot be discovered: network {name} has no address for guests left"
             return (Note("", events.POOL_FULL, text, None, {"network": name, "mac": mac_text(mac)}, name, _EVERY_S),)
         packed = lease.address.to_bytes(4, "big")
-        address, client = dotted(packed), client_of(packet)
+        address, uefi = dotted(packed), firmware_of(packet) is not Client.BIOS
         key = str(uuid.uuid5(_NAMESPACE, mac.hex()))
-        firmware = Firmware.UEFI if client in (Client.UEFI, Client.UEFI_HTTP) else Firmware.BIOS
-        node = Node(key, f"machine-{mac.hex()}", (mac,), address, packed, X86_64, firmware, "", CONSOLE, network.boot_set,
-                    subnet=network.subnet, stranger=True)
+        node = Node(key, f"machine-{mac.hex()}", (mac,), address, packed, arch, Firmware.UEFI if uefi else Firmware.BIOS, "",
+                    CONSOLES[arch], boot_set, secure_boot=uefi and signed, subnet=network.subnet, stranger=True)
         try:
             self._windows.arm(key, self._tickets.issue(mac_text(mac), address), BOOT_S, now, confirmed=True)
         except LayercakeError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -62,14 +62,14 @@ class GuestLeases(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, eq=False)
 class GuestNetwork:
     """A network with addresses for guests. `times` are the DHCP options that say for how long. `discovery`: so many
-    machines that nobody knows may boot at once, by this boot set."""
+    machines that nobody knows may boot at once, by these boot sets, by architecture."""
 
     subnet: Subnet
     pool: Pool
     lease_s: int
     times: Mapping[int, bytes]
     discovery: int = 0
-    boot_set: str = ""
+    boot_sets: Mapping[str, str] = field(default_factory=dict)
 
     def holds(self, address: bytes) -> bool:
         """Whether an address is one of the network, for a guest or not."""
@@ -109,7 +109,7 @@ class Guests:
             pool.restore(lease, now)
         lease_s = told.get("guest_lease_s") or LEASE_S
         self._networks[name] = GuestNetwork(subnet, pool, lease_s, times(lease_s), told.get("discovery") or 0,
-                                            str(told.get("boot_set") or ""))
+                                            told.get("boot_sets") or {})
 
     def remove(self, name: str) -> None:
         """A network is gone; one that is not there is fine."""

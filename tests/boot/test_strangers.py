@@ -10,6 +10,7 @@ from layercake.moduleapi.strangers import LIFE_S, Tickets
 from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
 from pxe.dhcp.packet import DhcpPacket, MessageType
+from pxe.dhcp.relay import dotted
 from pxe.guests.hosting import Hosting
 from pxe.guests.strangers import BOOT_S
 from pxe.nodes import Nodes, mac_text
@@ -21,7 +22,7 @@ from tests.support.clock import FakeClock
 from tests.support.site import boot_settings
 
 NEAR = {"name": "near", "subnet": "10.99.0.0/24", "gateway": "10.99.0.254", "guests": ["10.99.0.200-10.99.0.220"], "discovery": 3,
-        "boot_set": "0.2.0-a"}
+        "boot_sets": {"x86_64": "0.2.0-a"}}
 FIRMWARE = {dhcp.VENDOR_CLASS: b"PXEClient:Arch:00007", dhcp.CLIENT_ARCH: b"\0\7"}
 IPXE = {**FIRMWARE, dhcp.USER_CLASS: b"iPXE", dhcp.IPXE: b"\1\1\1"}
 
@@ -81,6 +82,32 @@ async def test_five_thousand_at_once(tmp_path: Path) -> None:
     outcomes = [site.ask(MessageType.DISCOVER, 1000 + n, FIRMWARE).outcome for n in range(5000)]
     assert outcomes.count(Outcome.OFFERED) == 3 and outcomes.count(Outcome.UNKNOWN_MAC) == 4997
     assert len(site.nodes) == 3 and len(site.hosting.strangers) == 3 and site.hosting.counts()["near"].used == 3
+
+
+ARM = {dhcp.VENDOR_CLASS: b"PXEClient:Arch:00011", dhcp.CLIENT_ARCH: b"\0\x0b"}
+
+
+async def test_uefi_gets_signed_programs_where_they_are_there(tmp_path: Path) -> None:
+    site = Site(tmp_path, NEAR)
+    site.net = Common(site.settings, signed=True)
+    files = [(kind, site.ask(MessageType.DISCOVER, number, options).reply) for number, (kind, options) in enumerate({
+        "uefi": FIRMWARE, "http": {dhcp.VENDOR_CLASS: b"HTTPClient:Arch:00016", dhcp.CLIENT_ARCH: b"\0\x10"},
+        "bios": {dhcp.VENDOR_CLASS: b"PXEClient:Arch:00000", dhcp.CLIENT_ARCH: b"\0\0"}}.items(), 1)]
+    found = {kind: reply.options[dhcp.BOOT_FILE].decode().rpartition("/")[2] for kind, reply in files if reply is not None}
+    assert found == {"uefi": "shimx64.efi", "http": "02-00-00-00-00-02.img", "bios": "undionly.kpxe"}
+
+
+async def test_a_machine_of_another_architecture_boots_what_there_is_for_it(tmp_path: Path) -> None:
+    site = Site(tmp_path, NEAR)
+    none = site.ask(MessageType.DISCOVER, 1, ARM)
+    assert none.reply is None and len(site.nodes) == 0
+    assert any("no boot set" in note.text and "aarch64" in note.text for note in none.notes)
+    site.hosting.put("near", {**NEAR, "boot_sets": {"x86_64": "0.2.0-a", "aarch64": "0.2.0-b"}})
+    offer = site.ask(MessageType.DISCOVER, 1, ARM)
+    assert offer.reply is not None and offer.reply.options[dhcp.BOOT_FILE] == b"shimaa64.efi"
+    node, window = site.state.booting(dotted(offer.reply.yiaddr))
+    words = order(node, node.macs[0], window.token, site.settings, 1_800_000_000.0).command_line.split()
+    assert (node.arch, node.boot_set) == ("aarch64", "0.2.0-b") and "console=ttyAMA0,115200" in words
 
 
 async def test_only_where_it_is_allowed(tmp_path: Path) -> None:

@@ -80,6 +80,18 @@ def test_all_of_a_machine(tmp_path: Path) -> None:
     assert read.bmc is not None and read.bmc.address == "10.2.0.7" and not read.failed
 
 
+@pytest.mark.parametrize(("lockdown", "expected"), [
+    ("none [integrity] confidentiality\n", "on"), ("[none] integrity confidentiality\n", "off"), (None, "")])
+def test_whether_secure_boot_is_on(tmp_path: Path, lockdown: str | None, expected: str) -> None:
+    sys, proc = made(tmp_path)
+    (sys / "firmware/efi").mkdir()
+    (sys / "kernel/security").mkdir(parents=True)
+    if lockdown is not None:
+        (sys / "kernel/security/lockdown").write_text(lockdown)
+    found = survey(sys, proc, health=lambda name: smart.OK, ask_bmc=dict)
+    assert (found["uefi"], found["secure_boot"], "secure boot" in found["failed"]) == (True, expected, lockdown is None)
+
+
 def test_each_part_fails_alone(tmp_path: Path) -> None:
     def silent() -> dict[str, Any]:
         raise TimeoutError("the BMC does not answer command 0x1")

@@ -39,7 +39,8 @@ class Site:
         self.tpms = Tpms(directory / "tpm")
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way
                       more=self.tpms.machine)
-        unknown = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"))
+        unknown = VmSpec(Firmware.UEFI, BmcKind.IPMI, nic_rom=NicRom.FIRMWARE, secure_boot=True,
+                         more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"))
         self.rack = Rack(directory / "rack", [bios, uefi, unknown, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
         self.disks: dict[str, object] = disks.LAYOUTS

@@ -344,6 +344,7 @@ def test_unknown_machine_is_discovered_adopted_and_boots_as_a_node(site: Site) -
         entries = site.head.api("POST", "/v1/machines/adopt", {"name": "n[2-9]", "ip": node.ip})["entries"]
         more = yaml.safe_load("\n".join(entries))
         assert more["n2"]["mac"] == node.mac and more["n2"]["place"] == {"switch": "rack-sw?[31m", "port": "Gi1/0/7"}
+        assert seen["secure_boot"] and more["n2"]["secure_boot"] and more["n2"]["firmware"] == "uefi"
         written = yaml.safe_load(site.rack.inventory())["nodes"]["n2"]
         own = {key: written[key] for key in ("bmc", "groups") if key in written}
         nodes = {**before["nodes"], "n2": {**more["n2"], "images": ["plain-1"], **own}}

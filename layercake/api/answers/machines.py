@@ -25,7 +25,9 @@ class MachineShown(msgspec.Struct, kw_only=True):
     memory: int
     disks: int
     gpus: int
+    arch: str
     uefi: bool
+    secure_boot: bool
     bmc: str
     bmc_mac: str
     switch: str

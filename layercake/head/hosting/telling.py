@@ -57,7 +57,7 @@ class Teller:
     discovered."""
 
     def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault,
-                 site: Site, networks: SiteNetworks, strangers: Callable[[], str] = str) -> None:
+                 site: Site, networks: SiteNetworks, strangers: Callable[[], Mapping[str, str]] = dict) -> None:
         self._vault, self._site, self._networks = vault, site, networks
         self._strangers = strangers
         self._exposed: set[str] = set()
@@ -101,7 +101,7 @@ class Teller:
     def _network(self, module: Module, name: str) -> None:
         told = self._networks.named(name)
         if told is not None and told.get("discovery"):
-            told = {**told, "boot_set": self._strangers()}
+            told = {**told, "boot_sets": self._strangers()}
         message = (pb.FromHead(network_removed=pb.NetworkRemoved(name=name)) if told is None else
                    pb.FromHead(network_changed=pb.NetworkChanged(name=name, json=json.dumps(told).encode())))
         self._host.send(module.name, message)

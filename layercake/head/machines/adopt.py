@@ -71,6 +71,10 @@ def entries(machines: Sequence[Machine], names: Sequence[str], ips: Sequence[str
             parts.append(f"groups: [{', '.join(groups)}]")
         if machine.uefi:
             parts.append("firmware: uefi")
+        if machine.arch == "aarch64":
+            parts.append(f"arch: {machine.arch}")
+        elif machine.secure_boot:
+            parts.append("secure_boot: true")
         if all(machine.place) and machine.key not in disputed:
             parts.append(f"place: {{switch: {_quoted(machine.place[0])}, port: {_quoted(machine.place[1])}}}")
         elif machine.relayed[1] and (machine.relayed[0] or machine.relayed[2]) and machine.key not in disputed:

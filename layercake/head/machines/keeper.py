@@ -63,7 +63,8 @@ def small(key: str, mac: str, address: str, found: Report, before: Machine | Non
         claims=tuple((one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))),
         relayed=relayed, vendor=system.vendor, product=system.product,
         serial=identity(system.serial), uuid=system.uuid, cpus=found.cpu.logical, memory=found.memory,
-        disks=len(found.disks), gpus=len(found.gpus), uefi=found.uefi, bmc=found.bmc.address if found.bmc else "",
+        disks=len(found.disks), gpus=len(found.gpus), arch=found.arch, uefi=found.uefi,
+        secure_boot=found.secure_boot == "on", bmc=found.bmc.address if found.bmc else "",
         bmc_mac=found.bmc.mac if found.bmc else "", place=port,
         accepted=before.accepted if before is not None else False)
 

@@ -154,6 +154,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bmc: Bmc | None = None
     tpm: str = ""
     tpm_ek: str = ""
+    arch: str = ""
     uefi: bool = False
     secure_boot: str = ""
     failed: dict[str, str] = {}

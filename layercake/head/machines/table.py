@@ -36,7 +36,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: int = 0
     disks: int = 0
     gpus: int = 0
+    arch: str = ""
     uefi: bool = False
+    secure_boot: bool = False
     bmc: str = ""
     bmc_mac: str = ""
     place: tuple[str, str] = ("", "")
