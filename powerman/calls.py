@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman.console.calls import CONSOLE_CALLS
-from powerman.driver import LogEntry, Sensor
-from powerman.inventory import ip_in
+from powerman.driver import LogEntry, Sensor, Unsupported
+from powerman.inventory import COMMAND, ip_in
 from powerman.looks.hardware import Fact
 from powerman.looks.look import Looked
 from powerman.looks.scan import PAGE, Found
@@ -103,6 +103,8 @@ class Login(msgspec.Struct, kw_only=True):
 async def login(service: PowerService, request: NodeRequest) -> Login:
     """The address, user and password that the inventory says of a node's BMC."""
     spec = service.spec(request.node)
+    if spec.driver == COMMAND:
+        raise Unsupported(f"cannot set up the BMC of {spec.name}: the inventory says none, its power is switched by a program")
     return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
 
 

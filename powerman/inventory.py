@@ -11,26 +11,33 @@ from msgspec import Meta
 
 from layercake.base.secrets import ENV_NAME, SecretRef
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, host, ip_after, one_of, port, text
+from layercake.moduleapi.fields import LABEL, Check, Mistake, host, ip_after, one_of, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
 TIMEOUT_S, LONGEST_S = 8.0, 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 SIM = "sim"
-"""The driver of BMCs that are made up by `layercake sim` (powerman.sim); no person needs to know of it."""
+"""The driver of BMCs that are made up by `layercake sim` (powerman.drivers.sim); no person needs to know of it."""
+COMMAND = "command"
+"""The driver of machines that a program of the site's own switches (powerman.drivers.command)."""
+DRIVERS = (*DEFAULT_PORTS, COMMAND)
+PLACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%=,/+-]{0,199}")
+"""What a program is told of a machine: no option, no blanks, and nothing that a shell minds."""
 CIPHER_SUITES = (3, 17)
-_OF_DRIVER = {"system": ("redfish", SIM), "verify_tls": ("redfish",), "cipher_suite": ("ipmi",)}
+_OF_DRIVER = {"system": ("redfish", SIM), "verify_tls": ("redfish",), "cipher_suite": ("ipmi",), "program": (COMMAND,)}
+_NOT_OF_COMMAND = {"port": "the program knows it", "timeout_s": "power.programs in config.yaml says how long it may take"}
 BOOTS = ("network", "media", "uri")
 CONSOLES = ("log", "attach", "off")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
+_OUTLET = re.compile(r"(?<=/)[0-9]{1,9}(?=,|$)")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
 
 
 def driver(value: object) -> str:
     """What the BMC speaks."""
     word = text(value)
-    if word not in DEFAULT_PORTS and word != SIM:
-        raise Mistake(f"expected {' or '.join(DEFAULT_PORTS)}, found {show(word)}", nearest(word, DEFAULT_PORTS))
+    if word not in DRIVERS and word != SIM:
+        raise Mistake(f"expected {' or '.join(DRIVERS)}, found {show(word)}", nearest(word, DRIVERS))
     return word
 
 
@@ -101,11 +108,33 @@ def timeout_s(value: object) -> float:
     return float(value)
 
 
+def program(value: object) -> str:
+    """The name of a program."""
+    word = text(value)
+    if not LABEL.fullmatch(word):
+        raise Mistake(f"{show(word)} is no name of a program", "a program's name in power.programs of config.yaml, not its path")
+    return word
+
+
+def program_path(value: object) -> str:
+    """Where a program is on the head."""
+    path = text(value)
+    if not _PATH.fullmatch(path) or ".." in path.split("/"):
+        raise Mistake(f"expected the absolute path of a program, found {show(path)}")
+    return path
+
+
 def address(value: object) -> str:
-    """A BMC's address, before its driver is known: a host name, an IP, or an http(s) URL without user, path and query."""
+    """A BMC's address, before its driver is known: a host name, an IP, an http(s) URL without user, path and query, or what a
+    program is told."""
     word = text(value)
     if "://" not in word:
-        return host(word)
+        try:
+            return host(word)
+        except Mistake:
+            if PLACE.fullmatch(word):
+                return word     # `complete` minds for which driver
+            raise
     url = _url(word)
     if url.scheme not in ("http", "https"):
         raise Mistake(f"{show(url.scheme)} is not a way to a BMC", "write https://HOST, or HOST alone")
@@ -120,10 +149,13 @@ def address(value: object) -> str:
 
 
 def address_after(word: str, steps: int) -> str:
-    """An address given by an IPv4 address, `steps` further on."""
+    """An address given by an IPv4 address, or by places behind a /, `steps` further on."""
+    if "://" not in word and _OUTLET.search(word):
+        return address(_OUTLET.sub(lambda number: str(int(number[0]) + steps).zfill(len(number[0])), word))
     found = re.fullmatch(r"(https?://)?([0-9.]+)(:[0-9]+)?", word)
     if not found:
-        raise Mistake(f"cannot count up from {show(word)}", "only an IPv4 address can be counted up: 10.1.0.1+ or https://10.1.0.1+:8000")
+        raise Mistake(f"cannot count up from {show(word)}", "only an IPv4 address or an outlet can be counted up: 10.1.0.1+, "
+                      "https://10.1.0.1+:8000 or pdu1/7+")
     return address(f"{found[1] or ''}{ip_after(found[2], steps)}{found[3] or ''}")
 
 
@@ -149,11 +181,15 @@ class Bmc(NodePart, frozen=True, kw_only=True):
 
     KEY: ClassVar[str] = "bmc"
 
-    driver: Annotated[Literal["ipmi", "redfish", "sim"], Check(driver, missing="ipmi or redfish"), Meta(
-        description="What it speaks. `sim` is for the nodes of `layercake sim`.")]
+    driver: Annotated[Literal["ipmi", "redfish", "command", "sim"], Check(driver, missing="ipmi, redfish or command"), Meta(
+        description="What it speaks; `command`: a program of the site's own switches the machine. `sim` is for the nodes of "
+                    "`layercake sim`.")]
     address: Annotated[
         str, Check(address, address_after, own=True, missing="each node has a BMC address of its own; bmc: null for none"),
-        Meta(description="ipmi: a host name or IP address. redfish: the same, or a URL with the port, https://10.98.1.11:8000.")]
+        Meta(description="ipmi: a host name or IP address. redfish: the same, or a URL with the port, https://10.98.1.11:8000. "
+                         "command: what the program is told, as pdu1/7, or pdu1/7,pdu2/7 for a machine with two supplies.")]
+    program: Annotated[str, Check(program), Meta(
+        description="command: the program's name in `power.programs` of config.yaml.")] = ""
     port: Annotated[int, Check(port, each=True), Meta(
         description="UDP for ipmi (623 if not given), TCP for redfish (443, or the URL's).")] = 0
     username: Annotated[str, Check(username), Meta(description="The user to log in as.")] = ""
@@ -188,11 +224,26 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("boot", BOOTS[0]) != BOOTS[0] and given["driver"] != "redfish":
         raise Mistake(f"bmc.boot: {given['boot']} is for driver redfish, and the driver is {given['driver']}",
                       "IPMI knows neither: let it boot by network, or by a USB stick (layercake boot-media)", "boot")
+    if given["driver"] == COMMAND:
+        return _by_command(given)
     where, found = _endpoint(given["driver"], given["address"], given.get("port"))
     return {**given, "address": where, "port": found}
 
 
+def _by_command(given: dict[str, Any]) -> dict[str, Any]:
+    if not given.get("program"):
+        raise Mistake("bmc.program is missing, and the driver is command", "the name of a program in power.programs of config.yaml",
+                      "driver")
+    for key, why in _NOT_OF_COMMAND.items():
+        if given.get(key) is not None:
+            raise Mistake(f"bmc.{key} is not for driver command: {why}",
+                          "remove it, or put it into a group of those nodes that it is for", key)
+    return given
+
+
 def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
+    if kind in DEFAULT_PORTS and "://" not in where:
+        _host(where)
     if kind != "redfish":
         if "://" in where:
             raise Mistake(f"{show(where)} is a URL, and the driver is {kind}", "write the host alone, or driver: redfish",
@@ -208,14 +259,24 @@ def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
     return url, final
 
 
+def _host(where: str) -> None:
+    try:
+        host(where)
+    except Mistake as mistake:
+        raise Mistake(mistake.message, mistake.hint, "address") from None
+
+
 def unique(bmc: Bmc) -> tuple[Unique, ...]:
-    """No two nodes have one BMC."""
+    """No two nodes have one BMC, or one outlet."""
+    if bmc.driver == COMMAND:
+        outlets = dict.fromkeys(bmc.address.split(","))
+        return tuple(Unique("BMC address", (COMMAND, bmc.program, outlet), outlet, "address") for outlet in outlets)
     return (Unique("BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address", ip_of(bmc)),)
 
 
 def ip_of(bmc: Bmc) -> str:
-    """The IP address of a BMC, "" for one that is given by a host name."""
-    return ip_in(bmc.address)
+    """The IP address of a BMC, "" for one that is given by a host name, and where a program knows it."""
+    return ip_in(bmc.address) if bmc.driver != COMMAND else ""
 
 
 def ip_in(address: str) -> str:
@@ -229,6 +290,8 @@ def ip_in(address: str) -> str:
 
 def secret_to(bmc: Bmc) -> str:
     """Where the password is sent, and whether anybody checks who is there."""
+    if bmc.driver == COMMAND:
+        return f"program {bmc.program} {bmc.address}"
     trust = "" if bmc.driver != "redfish" or bmc.verify_tls is True else f", verify_tls: {str(bmc.verify_tls).lower()}"
     return f"{bmc.driver} {bmc.address} port {bmc.port}{trust}"
 

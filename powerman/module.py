@@ -15,7 +15,7 @@ from powerman.events import EVENTS
 from powerman.inventory import Bmc, complete, ip_of, secret_to, unique, view, warnings
 from powerman.looks.health import CRITICAL, WARNING
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, PERSON_S, ROOM, VARIABLES
-from powerman.settings import PowerSettings, limit_s
+from powerman.settings import PowerSettings, check, limit_s
 
 
 def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
@@ -48,15 +48,16 @@ def tune(mutation: Mutation, bmc: Bmc | None, settings: PowerSettings | None) ->
     return dataclasses.replace(mutation, timeout=ROOM * limit_s(mutation.name, settings or PowerSettings(), bmc))
 
 
-def tuned_by(bmc: Bmc) -> tuple[float, str]:
+def tuned_by(bmc: Bmc) -> tuple[float, str, str]:
     """What of a BMC limit_s minds."""
-    return bmc.timeout_s, bmc.boot
+    return bmc.timeout_s, bmc.boot, bmc.program
 
 
 MODULE = Module(
-    name="powerman", doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish).",
-    section="power", settings=PowerSettings, part=Part(Bmc, complete, unique, view, secret_to, warnings), variables=VARIABLES,
-    mutations=MUTATIONS,
+    name="powerman",
+    doc="Power, sensors and event logs by the nodes' BMCs (IPMI, Redfish), or power by a program of the site's own.",
+    section="power", settings=PowerSettings, check=check, part=Part(Bmc, complete, unique, view, secret_to, warnings),
+    variables=VARIABLES, mutations=MUTATIONS,
     goals=Goals(up={"power": "ON"}, off={"power": "OFF"}), record=record, offers=offers,
     watches=("power", "boot", HEALTH.name), alive={"power": "ON"}, held=held, tune=tune, tuned_by=tuned_by,
     calls=CALLS, events=EVENTS, service="powerman.service:PowerService",

@@ -19,8 +19,10 @@ from powerman import events
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
 from powerman.console.keeper import Consoles
 from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
-from powerman.inventory import SIM
-from powerman.ipmi import IpmiDriver
+from powerman.drivers.command import Programs
+from powerman.drivers.sim import SOCKET, SimLine
+from powerman.drivers.table import Shared, make_driver
+from powerman.inventory import DEFAULT_PORTS
 from powerman.looks.eventlog import EventLogs
 from powerman.looks.health import HealthTeller
 from powerman.looks.look import Looked, look_at_all
@@ -29,9 +31,8 @@ from powerman.medium import FILE, Lender
 from powerman.module import MODULE
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, Attempt, power_discover, slowness
 from powerman.pyghmi_pool import PyghmiPool
-from powerman.redfish import RedfishDriver, Web
-from powerman.settings import BmcSpec, PowerSettings, limit_s
-from powerman.sim import SOCKET, SimDriver, SimLine
+from powerman.redfish import Web
+from powerman.settings import BmcSpec, PowerSettings, limit_s, of_site
 
 log = logging.getLogger("powerman")
 
@@ -41,24 +42,6 @@ _POLL_SHARE = 4.0       # between two readings are at least so many times the ti
 _SLOW_S = 1.0           # a BMC that takes so long for an answer is not polled while a step waits
 _ASKED_AFTER_S = 1.0
 _CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the drivers share."""
-
-    web: Web
-    pool: PyghmiPool
-    sim: SimLine
-
-
-def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
-    """The driver that a BMC's record names."""
-    if spec.driver == "redfish":
-        return RedfishDriver(spec, shared.web)
-    if spec.driver == SIM:
-        return SimDriver(spec, shared.sim)
-    return IpmiDriver(spec, shared.pool)
 
 
 @dataclass(slots=True)
@@ -98,7 +81,7 @@ class PowerService(Service):
         self._settings = settings
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
-        self._shared = Shared(Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET))
+        self._shared = Shared(Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs))
         self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
         self.logs = EventLogs(Path(site.data_dir), settings.events_s, link, self._clock, self._spawn)
@@ -116,8 +99,7 @@ class PowerService(Service):
         for name in list(self._nodes):
             await self.node_removed(name)
         await self.lender.close()
-        await self._shared.web.close()
-        await self._shared.sim.close()
+        await self._shared.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes a new or changed record; a BMC whose facts are the same keeps what is known of it."""
@@ -130,7 +112,7 @@ class PowerService(Service):
                 self.consoles.set(node, name, None)
             return
         try:
-            spec = BmcSpec.from_record(node, record)
+            spec = of_site(BmcSpec.from_record(node, record), self._settings)
         except InputError as problem:
             await self.node_removed(node)
             self._nodes[node] = _Node(name, None, problem, 0.0)
@@ -298,7 +280,7 @@ class PowerService(Service):
         self._scanning = True
         try:
             known = {host_of(node.bmc.spec): node.name for node in self._nodes.values()
-                     if node.bmc is not None and node.bmc.spec.driver != SIM}
+                     if node.bmc is not None and node.bmc.spec.driver in DEFAULT_PORTS}
             return [replace(one, node=known.get(one.address, "")) for one in await scan(addresses, self._shared.web.session)]
         finally:
             self._scanning = False

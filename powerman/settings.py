@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import NEWER
-from powerman.inventory import BOOTS, CONSOLES, DEFAULT_PORTS, SIM, TIMEOUT_S, Bmc, key_of
+from layercake.moduleapi.fields import LABEL, NEWER, Check, Mistake
+from powerman import inventory
+from powerman.inventory import BOOTS, COMMAND, CONSOLES, DEFAULT_PORTS, DRIVERS, SIM, TIMEOUT_S, Bmc, key_of
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +40,17 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ge=16, le=1 << 20, description="MiB that all logs may have; each gets its part of them, if that is less.")] = 2048
 
 
+class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program of the site's own that switches machines."""
+
+    path: Annotated[str, Check(inventory.program_path), Meta(
+        description="Where it is on this machine, from the root. Nobody but root may be able to change it.")]
+    timeout_s: Annotated[float, Meta(
+        ge=1, le=inventory.LONGEST_S, description="Seconds that one run may take; then it is killed. More gives every step of the "
+        "nodes' power more time, in proportion.")] = TIMEOUT_S
+    at_once: Annotated[int, Meta(ge=1, le=256, description="How many of it run at the same time, for all nodes.")] = 8
+
+
 class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Power by BMCs."""
 
@@ -57,13 +71,37 @@ class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "one is lent, on the address that the BMC is reached from.")] = 8445
     limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
     console: Annotated[ConsoleSettings, Meta(extra=NEWER, description="The machines' serial consoles.")] = ConsoleSettings()
+    programs: Annotated[dict[str, Program], Meta(extra=NEWER, description="Programs that switch machines, by the names that "
+                                                 "`bmc.program` in the inventory says.")] = {}
+
+
+def check(settings: PowerSettings) -> None:
+    """Raises Mistake for what the inventory could not name."""
+    for name in settings.programs:
+        if not LABEL.fullmatch(name):
+            raise Mistake(f"power.programs: {show(name)} is no name for a program", "lower case letters, digits and -, as apc-pdu")
+
+
+def patience_s(settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
+    """Seconds that one operation on a BMC may take."""
+    program = settings.programs.get(bmc.program)
+    return bmc.timeout_s if program is None else program.timeout_s
+
+
+def of_site(spec: BmcSpec, settings: PowerSettings) -> BmcSpec:
+    """A BMC with what config.yaml says of its program. Raises InputError for a program that is not there."""
+    if spec.program and spec.program not in settings.programs:
+        raise InputError(f"cannot manage the power of {spec.name}: config.yaml has no program {spec.program!r} in power.programs",
+                         hint=nearest(spec.program, settings.programs) or "name it there, and restart the head")
+    return replace(spec, timeout_s=patience_s(settings, spec))
 
 
 def limit_s(mutation: str, settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
     """Seconds for a step of a node's power with a BMC that answers at once, and the usual time for an operation. One that
     fetches a medium first is given twice as long to switch on."""
     usual = settings.on_s if mutation == "power-on" else settings.read_s if mutation == "power-discover" else settings.off_s
-    return usual * max(1.0, bmc.timeout_s / TIMEOUT_S) * (2.0 if mutation == "power-on" and bmc.boot == "media" else 1.0)
+    fetches = mutation == "power-on" and bmc.boot == "media"
+    return usual * max(1.0, patience_s(settings, bmc) / TIMEOUT_S) * (2.0 if fetches else 1.0)
 
 
 def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> float:
@@ -92,6 +130,7 @@ class BmcSpec:
     boot: str = BOOTS[0]            # by what the next boot is (inventory.BOOTS)
     console: str = ""               # when it is open (ConsoleSettings.keep), "" as the settings say
     boot_uri: str = ""              # what UEFI HTTP Boot fetches
+    program: str = ""               # command: its name in PowerSettings.programs
     no_medium: str = ""             # why the boot medium does not boot this node
 
     @property
@@ -99,6 +138,8 @@ class BmcSpec:
         """The BMC's address for people."""
         if self.driver == SIM:
             return key_of(self.address, self.port, self.system)
+        if self.driver == COMMAND:
+            return f"{self.address} (program {self.program})"
         return self.address if self.driver == "redfish" else f"{self.address}:{self.port}"
 
     @classmethod
@@ -108,12 +149,15 @@ class BmcSpec:
         if not isinstance(bmc, Mapping):
             raise InputError(f"cannot manage the power of {name}: it has no bmc", hint="give it a bmc in the inventory")
         driver = bmc.get("driver")
-        if driver not in DEFAULT_PORTS and driver != SIM:
-            raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(DEFAULT_PORTS)}")
+        if driver not in DRIVERS and driver != SIM:
+            raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(DRIVERS)}")
         address, password = bmc.get("address"), bmc.get("password")
         if not isinstance(address, str) or not address:
             raise InputError(f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host or URL")
-        if driver == SIM:
+        program = bmc.get("program") or ""
+        if driver == COMMAND:
+            _switched(name, program, address, password)
+        if driver == SIM or (driver == COMMAND and password is None):
             password = ""
         if not isinstance(password, str):
             raise InputError(f"cannot manage the power of {name}: bmc.password is missing")
@@ -139,8 +183,19 @@ class BmcSpec:
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
             system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
             timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
-            boot=boot, console=console, boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
+            boot=boot, program=program, console=console,
+            boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
         )
+
+
+def _switched(name: str, program: object, address: str, password: object) -> None:
+    """What a program is told, as it reaches it. Raises InputError for what could be taken for something else."""
+    if not isinstance(program, str) or not LABEL.fullmatch(program):
+        raise InputError(f"cannot manage the power of {name}: bmc.program is {program!r}, expected a name of power.programs")
+    if not inventory.PLACE.fullmatch(address):
+        raise InputError(f"cannot manage the power of {name}: bmc.address is {show(address)}, which no program is told")
+    if isinstance(password, str) and re.search(r"[\n\r\0]", password):
+        raise InputError(f"cannot manage the power of {name}: its bmc.password has more than one line")
 
 
 def _url(address: str, port: int, given: object) -> str:

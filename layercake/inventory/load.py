@@ -315,6 +315,8 @@ class _Loader:
                     what = f"node {label}: its {part.key} has no {field}" if part.key else f"node {label} has no {field}"
                     self._problems.add(mark, what, rules[field].missing)
             return None
+        if any(key in broken for key in keys.values()):
+            return None  # what is missed as a whole may be there, and be the mistake
         made = self._made(part, {key: field.value for key, field in given.items()}, given, name, label, mark)
         self._last[module] = given, made if made is None or not part.unique(made) else None
         return made

@@ -28,7 +28,7 @@ from layercake.sim.fleet.faults import Faults, draws
 from layercake.sim.fleet.fleet import Fleet, Head, Tempo, wrong
 from layercake.sim.inventory import Cast
 from layercake.sim.show import Meter, line
-from powerman.sim import SOCKET as BMCS
+from powerman.drivers.sim import SOCKET as BMCS
 
 SECOND_S = 1.0
 

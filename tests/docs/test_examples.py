@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import encode_basic_auth, web
+from aiohttp.test_utils import TestServer
 
 from imageapi.spec.container import parse_container
 from layercake.head import modules, settings
 from layercake.head.hosting import declared
 from layercake.head.hosting.table import Table
 from layercake.inventory.load import load
+from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.moduleapi.service import MutationRequest
+from powerman.driver import PowerState, Unsupported
+from powerman.drivers.command import CommandDriver, Programs
+from powerman.settings import BmcSpec, Program
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -31,6 +37,8 @@ def test_the_inventories_can_be_applied() -> None:
     examples = [*blocks("howto/write-an-inventory.md", "yaml"), *map(textwrap.dedent, readme)]
     parts = modules.standard().parts
     assert [len(load(text, parts=parts).nodes) for text in examples] == [1, 4, 4]
+    (programs,) = blocks("howto/power-by-a-program.md", "yaml", "# inventory")
+    assert len(load(programs, parts=parts).nodes) == 9
 
 
 @pytest.mark.parametrize("page", ["howto/build-an-image.md", "howto/slurm.md"])
@@ -41,12 +49,45 @@ def test_the_containers_can_be_run(page: str) -> None:
         parse_container(yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("page", ["howto/images-from-ceph.md", "howto/slurm.md", "howto/who-may-do-what.md"])
+@pytest.mark.parametrize(
+    "page", ["howto/images-from-ceph.md", "howto/slurm.md", "howto/who-may-do-what.md", "howto/power-by-a-program.md"])
 def test_the_settings_can_be_read(page: str, tmp_path: Path) -> None:
     for text in blocks(page, "yaml"):
         if not text.startswith("#"):
             (tmp_path / settings.FILE_NAME).write_text("interface: eth0\naddress: 10.1.0.1\n" + text)
             settings.load(tmp_path)
+
+
+async def test_the_program_that_switches_machines_works(tmp_path: Path) -> None:
+    relay, path = {"7": "off"}, tmp_path / "relay"
+    path.write_text(blocks("howto/power-by-a-program.md", "sh")[0])
+    path.chmod(0o755)
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != encode_basic_auth("admin", 'a b"\\c'):
+            return web.Response(status=401)
+        if request.method == "PUT":
+            relay["7"] = await request.text()
+        return web.Response(text=relay[request.match_info["name"]])
+
+    app = web.Application()
+    app.router.add_route("*", "/relay/{name}", answer)
+    async with TestServer(app) as server:
+        facts = {"driver": "command", "program": "relay", "username": "admin", "password": 'a b"\\c'}
+
+        def driver(**changes: str) -> CommandDriver:
+            record = {"name": "n1", "bmc": {**facts, "address": f"127.0.0.1:{server.port}/7", **changes}}
+            return CommandDriver(BmcSpec.from_record("n1", record), Programs({"relay": Program(path=str(path))}))
+
+        assert await driver().state() is PowerState.OFF
+        await driver().on()
+        assert await driver().state() is PowerState.ON and relay == {"7": "on"}
+        with pytest.raises(OperationFailed, match="says no"):
+            await driver(password="another").state()
+        with pytest.raises(Unsupported):
+            await driver().off(soft=True)
+        with pytest.raises(Unreachable, match="connect"):
+            await driver(address="127.0.0.1:1/7").state()
 
 
 async def test_the_module_in_python_works() -> None:

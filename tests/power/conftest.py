@@ -11,8 +11,9 @@ import pytest
 from vrack import BmcKind, Firmware, Rack, VmSpec
 
 from layercake.moduleapi.service import FakeLink, MutationRequest
+from powerman.drivers.table import Shared
 from powerman.fake import FakeClock, FakeDriver
-from powerman.service import PowerService, Shared
+from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
 from tests.support.site import site
 

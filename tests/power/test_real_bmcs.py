@@ -17,13 +17,15 @@ from vrack import BmcKind, Firmware, Rack, VmSpec
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LoginRefused, PowerDriver, PowerState, Unsupported
+from powerman.drivers.command import Programs
+from powerman.drivers.sim import SimLine
+from powerman.drivers.table import Shared, make_driver
 from powerman.line import Line, Pace
 from powerman.pyghmi_pool import PyghmiPool
 from powerman.redfish import Web
 from powerman.rmcp_session import probe
-from powerman.service import PowerService, Shared, make_driver
+from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
-from powerman.sim import SimLine
 from tests.support.in_netns import in_netns
 from tests.support.site import site
 
@@ -50,7 +52,7 @@ def spec(rack: Rack, slot: int, **changes: Any) -> BmcSpec:
 @contextlib.asynccontextmanager
 async def driver_of(a_spec: BmcSpec) -> AsyncIterator[PowerDriver]:
     """The driver that the service would make."""
-    shared = Shared(Web(), PyghmiPool(), SimLine(Path("/nowhere")))
+    shared = Shared(Web(), PyghmiPool(), SimLine(Path("/nowhere")), Programs({}))
     driver = make_driver(a_spec, shared)
     try:
         yield driver

@@ -1,4 +1,4 @@
-"""The BMCs of a simulated fleet: they answer the head's powerman at a Unix socket (powerman.sim)."""
+"""The BMCs of a simulated fleet: they answer the head's powerman at a Unix socket (powerman.drivers.sim)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,40 @@
+"""Which driver a BMC's record names, and what all drivers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from powerman.driver import PowerDriver
+from powerman.drivers.command import CommandDriver, Programs
+from powerman.drivers.sim import SimDriver, SimLine
+from powerman.inventory import COMMAND, SIM
+from powerman.ipmi import IpmiDriver
+from powerman.pyghmi_pool import PyghmiPool
+from powerman.redfish import RedfishDriver, Web
+from powerman.settings import BmcSpec
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the drivers share."""
+
+    web: Web
+    pool: PyghmiPool
+    sim: SimLine
+    programs: Programs
+
+    async def close(self) -> None:
+        """Ends what is open."""
+        await self.web.close()
+        await self.sim.close()
+
+
+def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
+    """The driver that a BMC's record names."""
+    if spec.driver == "redfish":
+        return RedfishDriver(spec, shared.web)
+    if spec.driver == COMMAND:
+        return CommandDriver(spec, shared.programs)
+    if spec.driver == SIM:
+        return SimDriver(spec, shared.sim)
+    return IpmiDriver(spec, shared.pool)
