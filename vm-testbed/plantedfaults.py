@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pty
 import re
 import shlex
 import subprocess
@@ -25,7 +26,7 @@ from headrun import HeadRun
 from sampleimages import crashing_image, plain_image
 from vrack import netns
 from vrack.rack import Rack
-from vrack.spec import VmSpec
+from vrack.spec import USERNAME, VmSpec
 
 from imageapi.build.squash import squash
 
@@ -58,6 +59,7 @@ FAULTS = (
     Fault("rogue DHCP server", r"10\.99\.0\.250|another DHCP server|other server|foreign"),
     Fault("wrong password of its BMC", r"refuses the user or the password"),
     Fault("frozen node", r"frozen|freeze|a person"),
+    Fault("hung console", r"console.*has it", VmSpec(sol=True)),
     Fault("cable pulled", r"nothing was heard of its firmware"),
 )
 OUTAGE = 3
@@ -119,6 +121,8 @@ class Planted:
             self.rack.pause_bmc(self.index["dead BMC"])
         if "cable pulled" in self.index:
             self.rack.unplug(self.index["cable pulled"])
+        if "hung console" in self.index:
+            self._hold_console(self.rack.nodes[self.index["hung console"]].bmc_address)
         if "rogue DHCP server" in self.index:
             self._rogue(self.rack.nodes[self.index["rogue DHCP server"]].mac)
         self.head.apply(yaml.safe_dump(self.inventory()))
@@ -139,6 +143,18 @@ class Planted:
             done = self.rack.run(command.split())
             if done.returncode:
                 raise HeadRunError(f"cannot plant another DHCP server: {command}: {done.stderr.strip()}")
+
+    def _hold_console(self, address: str) -> None:
+        """Somebody else has opened a machine's console and left it open: the BMC has one session for it."""
+        secrets, (ours, its) = self.rack.secrets, pty.openpty()
+        assert secrets is not None  # noqa: S101 (the rack is up)
+        self.rack.exec(["ipmitool", "-I", "lanplus", "-C", "3", "-H", address, "-U", USERNAME, "-f",
+                               str(secrets.password_file), "sol", "activate"], stdin=its, stdout=its, stderr=its)
+        said = b""
+        while b"operational" not in said:
+            if not (data := os.read(ours, 4096)):
+                raise HeadRunError(f"cannot plant a hung console: {said.decode(errors='replace')}")
+            said += data
 
     def said_of(self, node: str) -> str:
         """What `layercake explain` says of the cause that a node has, "" if it has none."""

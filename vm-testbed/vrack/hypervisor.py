@@ -24,6 +24,7 @@ from typing import Any
 from vrack import netns
 from vrack.libvirt_room import LibvirtRoom
 from vrack.metal import Machine, end, spawn
+from vrack.serial_line import SerialLine
 
 READY_LIMIT_S, LIBVIRT_READY_LIMIT_S = 30.0, 120.0
 
@@ -105,7 +106,7 @@ def _tcp_answers(address: str, port: int) -> bool:
     return True
 
 
-async def _serve(hypervisor: Hypervisor, path: str, stdin: int) -> None:
+async def _serve(hypervisor: Hypervisor, path: str, lines: Sequence[SerialLine], stdin: int) -> None:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), 5)
@@ -121,10 +122,14 @@ async def _serve(hypervisor: Hypervisor, path: str, stdin: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, done.set)
     server = await asyncio.start_unix_server(client, path)
+    for line in lines:
+        await line.serve()
     sys.stdout.write('{"ready": true}\n')
     sys.stdout.flush()
     await done.wait()
     server.close()
+    for line in lines:
+        line.close()
 
 
 def main(path: Path) -> int:
@@ -132,14 +137,17 @@ def main(path: Path) -> int:
     rack = json.loads(path.read_text())
     machines = [Machine(m["name"], m["argv"], Path(m["directory"])) for m in rack["machines"]]
     bmcs = [BmcProcess(b["node"], b["kind"], b["argv"], b["address"], b["port"], Path(b["log"])) for b in rack["bmcs"]]
+    lines = [SerialLine(Path(m["directory"])) for m in rack["machines"] if m["line"]]
     hypervisor = Hypervisor(machines, bmcs)
     libvirt = rack.get("libvirt")
     room = LibvirtRoom(Path(libvirt["directory"]), rack["accel"], libvirt["domains"]) if libvirt else None
     try:
         if room is not None:
             room.start()
+        for line in lines:
+            line.open()
         hypervisor.start(LIBVIRT_READY_LIMIT_S if room else READY_LIMIT_S)
-        asyncio.run(_serve(hypervisor, rack["socket"], sys.stdin.fileno()))
+        asyncio.run(_serve(hypervisor, rack["socket"], lines, sys.stdin.fileno()))
     except RuntimeError as error:
         sys.stdout.write(json.dumps({"ready": False, "error": str(error)}) + "\n")
         sys.stdout.flush()

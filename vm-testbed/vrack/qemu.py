@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from vrack.serial_line import SOCKET
 from vrack.spec import INBAND_PORT, Firmware, NicRom, VmSpec
 
 QEMU, QEMU_ARM = "qemu-system-x86_64", "qemu-system-aarch64"
@@ -73,7 +74,7 @@ def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[st
     argv = [
         *_machine(node, accel), "-name", node.name, "-uuid", node.uuid,
         "-m", str(node.memory_mib), "-display", "none", "-nodefaults", "-no-user-config",
-        "-chardev", f"file,id=console,path={directory / 'console.log'},append=on", "-serial", "chardev:console",
+        "-chardev", _console(node, directory), "-serial", "chardev:console",
         "-qmp", "stdio",
         "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
         "-device", f"{node.nic},netdev=net0,mac={node.mac},bootindex=1{rom}",
@@ -89,6 +90,14 @@ def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[st
     if node.secure_boot:
         argv += ["-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1"]
     return argv
+
+
+def _console(node: VmSpec, directory: Path) -> str:
+    """Where the serial console goes: into a file, and with `sol` to the BMC too."""
+    log = directory / "console.log"
+    if not node.sol:
+        return f"file,id=console,path={log},append=on"
+    return f"socket,id=console,path={directory / SOCKET},reconnect=1,logfile={log},logappend=on"
 
 
 def _machine(node: VmSpec, accel: str) -> tuple[str, ...]:

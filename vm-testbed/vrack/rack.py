@@ -23,6 +23,7 @@ from vrack.client import ask
 from vrack.ipmi_bmc import write_config
 from vrack.metal import wait_until_gone
 from vrack.secrets import RackSecrets, make_secrets
+from vrack.serial_line import TERMINAL
 from vrack.spec import INBAND_PORT, IPMI_PORT, REDFISH_PORT, BmcKind, VmSpec, place_all, standard_nodes
 
 _HERE = Path(__file__).resolve().parent
@@ -100,7 +101,7 @@ class Rack:
                 bmcs.append({**bmc, **self._of_libvirt(node, home, index, self._libvirt)})
                 continue
             argv = self._command(node, home, netns.tap(index), accel)
-            machines.append({"name": node.name, "argv": argv, "directory": str(home)})
+            machines.append({"name": node.name, "argv": argv, "directory": str(home), "line": node.sol})
             make = self._ipmi if node.bmc is BmcKind.IPMI else self._redfish
             bmcs.append({**bmc, **make(node, home)})
         path = self.directory / "rack.json"
@@ -121,7 +122,7 @@ class Rack:
         chassis = [sys.executable, "-IS", str(_HERE / "chassis.py"), self._socket, node.name]
         return {"port": IPMI_PORT,
                 "argv": write_config(home / "bmc", node.name, node.bmc_address, IPMI_PORT, self._secrets.password, chassis,
-                                     inband=INBAND_PORT if node.inband else 0)}
+                                     inband=INBAND_PORT if node.inband else 0, sol=str(home / TERMINAL) if node.sol else "")}
 
     def _redfish(self, node: VmSpec, home: Path) -> dict[str, Any]:
         state = home / "bmc"

@@ -53,7 +53,7 @@ class VmSpec:
     """One machine. Empty fields are filled in from its place in the rack by `placed`. `nic` is QEMU's name of the card that it
     boots by, `more` are further arguments of QEMU: other cards, disks and what else it shall have. `secure_boot`: its UEFI has
     Microsoft's keys and runs signed programs only. `boot` is `bmc.boot` of the inventory, `arch` is "x86_64" or "aarch64".
-    `inband`: its BMC, an IPMI one, is there from inside too, by KCS."""
+    `inband`: its BMC, an IPMI one, is there from inside too, by KCS. `sol`: an IPMI one has its serial console, over LAN."""
 
     firmware: Firmware = Firmware.BIOS
     bmc: BmcKind = BmcKind.IPMI
@@ -66,6 +66,7 @@ class VmSpec:
     boot: str = ""
     arch: str = "x86_64"
     inband: bool = False
+    sol: bool = False
     profile: str = ""       # the boot profile of the inventory
     card_ipxe: bool = True  # of the inventory: without it, the card's iPXE loads the head's
     mac: str = ""
@@ -94,8 +95,9 @@ class VmSpec:
 
 
 def standard_nodes(count: int, *, nic_rom: NicRom = NicRom.IPXE) -> list[VmSpec]:
-    """The usual mix: even slots SeaBIOS with IPMI, odd slots OVMF with Redfish. `nic_rom` is that of the UEFI machines."""
-    even, odd = VmSpec(Firmware.BIOS, BmcKind.IPMI), VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=nic_rom)
+    """The usual mix: even slots SeaBIOS with IPMI and a serial console over LAN, odd slots OVMF with Redfish. `nic_rom` is that of
+    the UEFI machines."""
+    even, odd = VmSpec(Firmware.BIOS, BmcKind.IPMI, sol=True), VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=nic_rom)
     return [odd if index % 2 else even for index in range(count)]
 
 
