@@ -10,10 +10,14 @@ from msgspec import Meta
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman.console.calls import CONSOLE_CALLS
 from powerman.driver import LogEntry, Sensor, Unsupported
+from powerman.drivers import capping
 from powerman.inventory import COMMAND, ip_in
 from powerman.looks.hardware import Fact
 from powerman.looks.look import Looked
 from powerman.looks.scan import PAGE, Found
+
+MOST_WATTS = 65535
+"""DCMI has two bytes for them."""
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -50,6 +54,32 @@ async def hardware(service: PowerService, request: NodeRequest) -> list[Fact]:
     """What the BMC knows of the machine's parts: makers, models, serial numbers, versions of firmware."""
     async with service.asking(request.node) as bmc:
         return await bmc.ask(bmc.driver.hardware)
+
+
+class Cap(msgspec.Struct, kw_only=True):
+    """How many watts a machine may draw by its BMC, null for no cap."""
+
+    watts: int | None
+
+
+@call("power.cap", role=Role.VIEWER, answer=Cap)
+async def cap(service: PowerService, request: NodeRequest) -> Cap:
+    """How many watts the machine may draw, by its BMC."""
+    async with service.asking(request.node) as bmc:
+        return Cap(watts=await capping.read_cap(bmc))
+
+
+class CapRequest(NodeRequest, kw_only=True):
+    """How many watts the machine may draw, null for as many as it likes."""
+
+    watts: Annotated[int, Meta(ge=1, le=MOST_WATTS)] | None
+
+
+@call("power.set-cap", role=Role.OPERATOR, request=CapRequest, answer=Cap, inside=True)
+async def set_cap(service: PowerService, request: CapRequest) -> Cap:
+    """Have the BMC cap what the machine draws, and see that it does."""
+    async with service.asking(request.node) as bmc:
+        return Cap(watts=await capping.set_cap(bmc, request.watts))
 
 
 class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -108,4 +138,4 @@ async def login(service: PowerService, request: NodeRequest) -> Login:
     return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, hardware, look, scan, password, login, *CONSOLE_CALLS)
+CALLS: tuple[Call, ...] = (status, refresh, sensors, log, hardware, cap, set_cap, look, scan, password, login, *CONSOLE_CALLS)

@@ -140,6 +140,16 @@ class ConsoleSource(Protocol):
         Unreachable, LoginRefused, OperationFailed."""
 
 
+class PowerCap(Protocol):
+    """How much a machine may draw. Methods raise as those of PowerDriver, and Unsupported where a BMC caps nothing."""
+
+    async def read(self) -> int | None:
+        """The cap that holds, in watts; None if none does."""
+
+    async def set(self, watts: int | None) -> None:
+        """Asks for a cap, or for none."""
+
+
 class PowerDriver(Protocol):
     """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, or what
     the BMC has shown that it needs, and says no more than that the BMC took the command: whether it worked is for the caller to
@@ -164,6 +174,10 @@ class PowerDriver(Protocol):
     @property
     def console(self) -> ConsoleSource | None:
         """The machine's serial console, None if what it speaks has no such thing."""
+
+    @property
+    def cap(self) -> PowerCap | None:
+        """How much the machine may draw, None if what it speaks has no such thing."""
 
     async def state(self) -> PowerState:
         """Reads the power state from the BMC, now."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
-from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerCap, PowerState, Sensor, Unsupported, unreachable
 from powerman.looks.hardware import Fact
 from powerman.looks.health import Health
 
@@ -81,6 +81,7 @@ class FakeDriver:
     log: list[LogEntry] = field(default_factory=lambda: [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")])
     marks: bool = True
     console: ConsoleSource | None = None
+    cap: PowerCap | None = None     # how much the machine may draw
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None
 

@@ -11,6 +11,7 @@ from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.console.ipmi import SolSource
 from powerman.driver import LogEntry, LoginRefused, LogMark, Look, NoSession, PowerState, Sensor, Unsupported, unreachable
+from powerman.drivers.capping import DcmiCap
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
 from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
@@ -74,6 +75,7 @@ class IpmiDriver:
         self._kept: Session | None = None
         self._ending: asyncio.TimerHandle | None = None
         self.console = SolSource(spec.where, self._own_session)
+        self.cap = DcmiCap(spec.where, self._session)
 
     @property
     def answer_s(self) -> float:

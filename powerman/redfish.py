@@ -20,6 +20,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.console.redfish import RedfishSource
 from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
+from powerman.drivers.capping import RedfishCap
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
 from powerman.looks.hardware import Fact, redfish_facts
@@ -84,6 +85,7 @@ class RedfishDriver:
         self._slowest = 0.0
         self.progress, self.health = "", Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
+        self.cap = RedfishCap(spec.where, self._system, self._request)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
 
     @property

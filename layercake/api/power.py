@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers.nodes import AcceptedList, PowerList, SensorList, SetupList
+from layercake.api.answers.nodes import AcceptedList, CapList, PowerList, SensorList, SetupList
 from layercake.api.route import CALLER, RANGE, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
@@ -19,6 +19,13 @@ class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
     range: str
     action: Literal["on", "off", "cycle"]
     force: bool = False
+
+
+class CapRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """At how many watts the BMCs cap what nodes draw; null for no cap."""
+
+    range: str
+    watts: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None
 
 
 class SetupRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,6 +61,15 @@ def routes(ops: Operations) -> tuple[Route, ...]:
             names = await ops.nodes.set_state(body.range, "up" if body.action == "on" else "off", body.force, who)
         return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
 
+    async def caps(request: web.Request, body: None) -> Any:
+        rows = await while_there(request, ops.power.caps(request[RANGE]))
+        if request[CALLER].looks_only:
+            rows = [{**r, "error": r["error"] and "cannot be asked"} for r in rows]
+        return {"nodes": rows}
+
+    async def cap(request: web.Request, body: CapRequest) -> Any:
+        return {"nodes": await ops.power.cap(body.range, body.watts, request[CALLER].by())}
+
     async def set_up(request: web.Request, body: SetupRequest) -> Any:
         return {"nodes": await ops.power.set_up(body.range, body.apply, body.gateway, body.prefix, request[CALLER].by())}
 
@@ -63,6 +79,10 @@ def routes(ops: Operations) -> tuple[Route, ...]:
               query=("range",), returns=SensorList),
         Route("POST", "/v1/power", Role.OPERATOR, Reach.RANGE, "Power on, off or cycle", change, PowerRequest,
               returns=AcceptedList),
+        Route("GET", "/v1/power/cap", Role.VIEWER, Reach.RANGE, "How many watts nodes may draw, by their BMCs", caps,
+              query=("range",), returns=CapList),
+        Route("POST", "/v1/power/cap", Role.OPERATOR, Reach.RANGE, "Cap what nodes draw, by their BMCs", cap, CapRequest,
+              returns=CapList),
         Route("POST", "/v1/power/setup", Role.ADMIN, Reach.RANGE, "BMCs from inside: in what they are not as the inventory says, "
               "and have them be so", set_up, SetupRequest, returns=SetupList),
     )

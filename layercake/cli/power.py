@@ -7,14 +7,17 @@ from typing import Any
 
 import click
 
+from layercake.base.text import show, whole_number
 from layercake.cli.calls import perform
 from layercake.cli.common.asking import confirm_stop
 from layercake.cli.common.command import FAILED, OK, REFUSED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import Column, Output
 from layercake.inventory.ranges import fold
+from layercake.kraken.errors import InputError
 
 _STATUS = (Column("NODE"), Column("POWER", styled=True), Column("DRIVER"), Column("ADDRESS"), Column("ERROR", flexible=True))
 _RESULT = (Column("NODE"), Column("ACCEPTED"), Column("WHY", flexible=True))
+_CAPS = (Column("NODE"), Column("CAP", right=True), Column("ERROR", flexible=True))
 _SETUP = (Column("NODE"), Column("ADDRESS"), Column("NOW"), Column("WHAT CHANGES", flexible=True))
 _SENSORS = (Column("NODE"), Column("DRAWS", right=True), Column("HOTTEST", right=True), Column("WHERE"),
             Column("SLOWEST FAN", right=True), Column("HEALTH", styled=True), Column("ERROR", flexible=True))
@@ -127,6 +130,28 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
 def cycle(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Power the nodes of RANGE off and on, and boot them anew."""
     return _change(app, nodes, "cycle", force, yes)
+
+
+@command(power)
+@nodes_argument
+@click.argument("watts", metavar="[WATTS|none]", default="")
+@yes_option
+def cap(app: App, nodes: str, watts: str, yes: bool) -> Answer:
+    """Show how much the machines of RANGE may draw, or have their BMCs cap it at WATTS, or at none."""
+    if not watts:
+        answer = app.head.get("/v1/power/cap", range=nodes, timeout=POWER_S)
+    else:
+        wanted = None if watts == "none" else whole_number(watts, 65535)
+        if wanted == 0 or (wanted is None and watts != "none"):
+            raise InputError(f"cannot cap the power at {show(watts)}: expected watts, or none", hint="as 350")
+        what = "Cap no more" if wanted is None else f"Cap at {wanted} W"
+        if not app.confirm(f"{what} what {nodes} draw?", yes):
+            return Answer(code=FAILED)
+        answer = app.head.post("/v1/power/cap", {"range": nodes, "watts": wanted}, timeout=POWER_S)
+    rows = [[r["node"], "-" if r["error"] else "none" if r["watts"] is None else f"{r['watts']} W", r["error"]]
+            for r in answer["nodes"]]
+    code = FAILED if any(r["error"] for r in answer["nodes"]) else OK
+    return Answer(answer, lambda out: out.table(_CAPS, rows, empty="no nodes"), code)
 
 
 @command(power)

@@ -174,6 +174,8 @@ def _pages(tree: Path, version: str, seconds: int) -> None:
     documents.mkdir(parents=True)
     for name in ("README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, documents)
+    for name in ("power", "prometheus"):
+        shutil.copytree(ROOT / "examples" / name, documents / "examples" / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _modes(tree: Path) -> None:

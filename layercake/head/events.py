@@ -25,6 +25,7 @@ INVENTORY_NETWORKS = EventKind("inventory.networks", _I,
 DESIRED_STATE = EventKind("desired.state", _I, "A person wants the node up or off.")
 POWER_CYCLE = EventKind("power.cycle", _I, "A person asked for a power cycle.")
 POWER_SET_UP = EventKind("power.set-up", _I, "The node's BMC was set up from inside, as the inventory says.")
+POWER_CAPPED = EventKind("power.capped", _I, "A person had the node's BMC cap what it draws, or cap it no more.")
 POWER_CYCLED = EventKind("power.cycled", _I, "The node was seen off, as a power cycle asks for, and is started again.")
 POWER_ORDER_FAILED = EventKind("power.order-failed", _E, "What a person ordered of the node's power has failed.")
 
@@ -124,7 +125,8 @@ SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
 
 EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, INVENTORY_NETWORKS,
-    DESIRED_STATE, POWER_CYCLE, POWER_CYCLED, POWER_SET_UP, POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD,
+    DESIRED_STATE, POWER_CYCLE, POWER_CYCLED, POWER_SET_UP, POWER_CAPPED,
+    POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD,
     REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER, BOOT_ROLL,
     BOOT_ROLL_BACK, AGENT_ROLL, BOOT_SLOW, BOOT_DEFAULT, BOOT_SET_REFUSED, BOOT_SET_WELL, FROZEN, THAWED,
     MAINTENANCE_BEGUN, MAINTENANCE_ENDED,

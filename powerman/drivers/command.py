@@ -148,6 +148,7 @@ class CommandDriver:
     def __init__(self, spec: BmcSpec, programs: Programs) -> None:
         self._spec, self._programs = spec, programs
         self.answer_s, self.progress, self.drive, self.console, self.health = 0.0, "", None, None, Health()
+        self.cap = None
 
     async def _ask(self, verb: str) -> str:
         spec, began = self._spec, time.monotonic()

@@ -90,6 +90,7 @@ class SimDriver:
     def __init__(self, spec: BmcSpec, line: SimLine) -> None:
         self._spec, self._line = spec, line
         self.answer_s, self.progress, self.drive, self.console, self.health = 0.0, "", None, None, Health()
+        self.cap = None
 
     async def _ask(self, what: str) -> Any:
         return await self._line.ask(what, self._spec.where, self._spec.timeout_s)

@@ -23,7 +23,7 @@ NAMES = {"nodes": OWN, "images": "none", "boot": "none", "profiles": "none", "to
 BODIES: dict[str, dict[str, Any]] = {
     "EntryRequest": {"set": {"console": "ttyS1"}},
     "ApplyRequest": {"yaml": RACK}, "InventoryText": {"yaml": RACK}, "RangeRequest": {}, "StateRequest": {"state": "up"},
-    "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "SetupRequest": {},
+    "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "SetupRequest": {}, "CapRequest": {"watts": 300},
     "ImageRequest": {"path": "/none", "name": "x"}, "RollRequest": {"image": "three"},
     "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},
     "ReleaseRequest": {}, "ReleaseChange": {"what": "retry"},

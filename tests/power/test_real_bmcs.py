@@ -90,6 +90,16 @@ async def mutate(service: PowerService, name: str, node: str, timeout: float = 6
 
 
 @BOTH
+def test_a_real_bmc_without_a_power_cap_says_so(bmcs: Rack, slot: int) -> None:
+    async def body(driver: PowerDriver) -> None:
+        assert driver.cap is not None
+        with pytest.raises(Unsupported, match="has no power limit"):
+            await driver.cap.set(300)
+        assert await driver.state() is PowerState.OFF    # nothing was harmed by the question
+    with_driver(bmcs, spec(bmcs, slot), body)
+
+
+@BOTH
 def test_on_off_and_reset_by_a_real_bmc(bmcs: Rack, slot: int) -> None:
     name = bmcs.nodes[slot].name
 

@@ -35,6 +35,9 @@ class MiniBmc(asyncio.DatagramProtocol):
     says: str = ""
     on: bool = False
     boot: int = 0
+    cap: bytes = b""            # DCMI's power limit, as it was set; b"" for a BMC without
+    caps: bool = False          # whether it holds
+    least: int = 0              # watts that it caps at
     sol: MiniSol | None = None
     sessions: int = 0
     commands: list[tuple[int, int]] = field(default_factory=list)
@@ -132,7 +135,22 @@ class MiniBmc(asyncio.DatagramProtocol):
             return 0, b"alice".ljust(16, b"\0")
         return self.sol.deactivate() if command == 0x49 else self.sol.instance()
 
+    def _limit(self, command: int, data: bytes) -> tuple[int, bytes]:
+        if not self.cap:
+            return 0xC1, b""
+        if command == 0x03:
+            return 0 if self.caps else 0x80, b"\xdc\0\0" + self.cap
+        if command == 0x05:
+            self.caps = data[1] == 1
+        elif int.from_bytes(data[5:7], "little") < self.least:
+            return 0x84, b""
+        else:
+            self.cap = data[4:]
+        return 0, b"\xdc"
+
     def _do(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
+        if function == 0x2C:
+            return self._limit(command, data)
         if (function, command) == (0x00, 0x01):
             said = self.on if not self.says else self.says == "ON"
             return 0, bytes((int(said), 0, 0))

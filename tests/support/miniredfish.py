@@ -33,6 +33,7 @@ class MiniRedfish:
     boot: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)      # more resources, by their paths below ROOT
     sockets: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(default_factory=dict)
 
     async def open(self) -> str:
@@ -62,6 +63,8 @@ class MiniRedfish:
             if request.headers.get("If-Match") != "W/7":
                 return web.Response(status=428)
             self.accounts[path.rpartition("/")[2]] = body["Password"]
+        elif request.method == "PATCH" and path.removeprefix(f"{ROOT}/") in self.others:
+            _merge(self.others[path.removeprefix(f"{ROOT}/")], {} if self.deaf else body)
         elif request.method == "PATCH":
             self.boot |= body.get("Boot", {})
         else:
@@ -80,9 +83,9 @@ class MiniRedfish:
         found: dict[str, Any] = {
             ROOT: {"Id": "Root", "Name": "Root", "RedfishVersion": "1.6.0", "Systems": {"@odata.id": f"{ROOT}/Systems"},
                    "Managers": {"@odata.id": f"{ROOT}/Managers"}},
-            SYSTEM: {"Id": "1", "Name": "1", "PowerState": "Off", "Boot": boot | self.boot, **self.facts,
+            SYSTEM: {"Id": "1", "Name": "1", "PowerState": "Off", "Boot": boot | self.boot,
                      "Links": {"ManagedBy": [{"@odata.id": f"{ROOT}/Managers/1"}]},
-                     "Actions": {"#ComputerSystem.Reset": {"target": f"{SYSTEM}/Actions/ComputerSystem.Reset"}}},
+                     "Actions": {"#ComputerSystem.Reset": {"target": f"{SYSTEM}/Actions/ComputerSystem.Reset"}}, **self.facts},
             f"{ROOT}/Managers/1": {"Id": "1", "Name": "1"},
         }
         for collection in ("Systems", "Managers"):
@@ -94,8 +97,18 @@ class MiniRedfish:
             place = f"{ROOT}/AccountService/Accounts"
             found[place] = {"Members": [{"@odata.id": f"{place}/{name}"} for name in self.accounts]}
             found |= {f"{place}/{name}": {"UserName": name, "@odata.etag": "W/7"} for name in self.accounts}
+        found |= {f"{ROOT}/{path}": facts for path, facts in self.others.items()}
         for name, facts in self.drives.items():
             actions = {f"#VirtualMedia.{action}": {"target": f"{media}/{name}/Actions/VirtualMedia.{action}"}
                        for action in ("InsertMedia", "EjectMedia")}
             found[f"{media}/{name}"] = {"Id": name, "Name": name, "Actions": actions, **facts}
         return {path: {"@odata.id": path, **facts} for path, facts in found.items()}
+
+
+def _merge(facts: Any, changes: Any) -> None:
+    """Puts what a PATCH says over what there is; entries of a list by their place."""
+    for key, value in enumerate(changes) if isinstance(changes, list) else changes.items():
+        if isinstance(value, dict | list):
+            _merge(facts[key], value)
+        else:
+            facts[key] = value

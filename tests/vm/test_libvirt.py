@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -9,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vrack.libvirt_room import LibvirtRoom, uri
 from vrack.rack import Rack
 
+from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.moduleapi.service import FakeLink
+from powerman.driver import PowerState, Unsupported
+from powerman.drivers.command import CommandDriver, Programs
 from powerman.service import PowerService
-from powerman.settings import PowerSettings
+from powerman.settings import BmcSpec, PowerSettings, Program
 from tests.power.test_real_bmcs import record
 from tests.support.in_netns import in_netns
 from tests.support.inventory import bmc_of, load
@@ -78,3 +83,39 @@ def test_the_inventory_of_the_vagrantfile_can_be_applied(tmp_path: Path) -> None
 def test_the_vagrantfile_says_how_to_get_the_package_that_it_needs(tmp_path: Path) -> None:
     done = _vagrantfile(tmp_path, "keep_package")
     assert (done.returncode, "`make deb` builds it" in done.stderr) == (1, True)
+
+
+def test_the_program_for_virtual_machines_switches_one_of_libvirt(tmp_path: Path) -> None:
+    machine = """<domain type='qemu'><name>vm1</name><memory unit='MiB'>64</memory>
+        <os><type arch='x86_64' machine='q35'>hvm</type></os><on_poweroff>destroy</on_poweroff>
+        <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><memballoon model='none'/></devices></domain>"""
+    path = shutil.copy(ROOT / "examples/power/virsh-domain.sh", tmp_path)
+    Path(f"{path}.uris").write_text(f"here {uri(tmp_path / 'libvirt')}\ndead qemu+unix:///system?socket=/nowhere/libvirt-sock\n")
+    programs = Programs({"virsh": Program(path=str(path), timeout_s=60.0)})
+
+    def driver(address: str) -> CommandDriver:
+        facts = {"driver": "command", "program": "virsh", "address": address}
+        return CommandDriver(BmcSpec.from_record("n1", {"name": "n1", "bmc": facts}), programs)
+
+    async def switched() -> list[PowerState]:
+        one, found = driver("here/vm1"), list[PowerState]()
+        for step in (one.on, one.on, lambda: one.off(soft=True), one.off, one.off):
+            found.append(await one.state())
+            await step()
+        with pytest.raises(OperationFailed, match="failed to get domain 'vm2'"):
+            await driver("here/vm2").on()
+        with pytest.raises(Unreachable, match="failed to connect"):
+            await driver("dead/vm1").state()
+        with pytest.raises(OperationFailed, match="is no HOST/DOMAIN"):
+            await driver("here/-x").state()
+        with pytest.raises(Unsupported):
+            await one.reset()
+        return [*found, await one.state()]
+
+    room = LibvirtRoom(tmp_path / "libvirt", "tcg", [machine])
+    try:
+        room.start()
+        on, off = PowerState.ON, PowerState.OFF     # no system inside that would shut down
+        assert asyncio.run(switched()) == [off, on, on, on, off, off]
+    finally:
+        room.stop()

@@ -339,6 +339,20 @@ class SensorList(msgspec.Struct):
     sensors: list[SensorsShown]
 
 
+class CapShown(msgspec.Struct):
+    """How many watts a node may draw by its BMC; null for as many as it likes, or where `error` says why that is not known."""
+
+    node: str
+    watts: int | None
+    error: str
+
+
+class CapList(msgspec.Struct):
+    """Power caps of nodes."""
+
+    nodes: list[CapShown]
+
+
 class SetupShown(msgspec.Struct):
     """A BMC: where the inventory has it, where it is, in what it is not as wanted, and whether that was changed."""
 

@@ -23,6 +23,7 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed,
 SENSORS, READ_AT_ONCE, READ_S = "power.sensors", 16, 60.0
 """How many nodes' sensors are read at the same time, and how long one may take."""
 STATUS, REFRESH, LOGIN, SCAN = "power.status", "power.refresh", "power.login", "power.scan"
+CAP, SET_CAP, CAP_S = "power.cap", "power.set-cap", 90.0
 ANSWERS_S, PAUSE_S, AT_ONCE, MOST_ANSWER = 60.0, 2.0, 16, 65536
 """For how many seconds a BMC that was set up may be silent, how often it is asked, how many are set up at once, and the bytes of a
 node's answer that are read."""
@@ -74,6 +75,31 @@ class Power:
                     return {"node": record.name, "error": error.message, **sensors_view(())}
 
         return list(await asyncio.gather(*(one(record) for record in self._nodes.select(text))))
+
+    # -- what machines may draw
+
+    async def caps(self, text: str) -> list[dict[str, Any]]:
+        """How many watts nodes may draw by their BMCs, None for as many as they like: a row for each."""
+        return [_cap_row(answer) for answer in await self._calls.ask(CAP, text, {})]
+
+    async def cap(self, text: str, watts: int | None, by: str = "") -> list[dict[str, Any]]:
+        """Has the BMCs of nodes cap what they draw at so many watts, or at none: a row for each. Raises InputError, Refused."""
+        if not text.strip():
+            raise InputError("cannot cap the power: of which nodes?", hint="name them")
+        records, turns = self._nodes.select(text), asyncio.Semaphore(AT_ONCE)
+        self._head.guard.refuse_frozen(records, "cap")
+        told = "caps its draw no more" if watts is None else f"caps its draw at {watts} W"
+
+        async def one(record: Record) -> dict[str, Any]:
+            async with turns:
+                try:
+                    found = await self._head.ask(SET_CAP, {"node": record.node.id, "watts": watts}, timeout=CAP_S)
+                except LayercakeError as error:
+                    return {"node": record.name, "watts": None, "error": error.message}
+                self._head.store.event(record, events.POWER_CAPPED, f"the BMC {told}, by {said_by(by)}")
+                return {"node": record.name, "watts": found["watts"], "error": ""}
+
+        return list(await asyncio.gather(*map(one, records)))
 
     def _row(self, answer: dict[str, Any]) -> dict[str, Any]:
         known = parts_view(self._head.store.named(answer["node"]).node, self._head.table).get("bmc") or {}
@@ -176,3 +202,7 @@ def _near(address: str, own: str, mask: str) -> bool:
         return bool(mask) and ipaddress.IPv4Address(address) in ipaddress.IPv4Network(f"{own}/{mask}", strict=False)
     except ValueError:
         return False
+
+
+def _cap_row(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"node": answer["node"], "watts": answer["answer"]["watts"] if answer["ok"] else None, "error": answer["error"]}
