@@ -50,13 +50,23 @@ $(VENV)/.python: pyproject.toml requirements-dev.lock $(VENV)/.apt
 # The libraries of the example module in Node.js, the OpenID provider of the tests, and what looks at the dashboard. Debian's npm is not
 # wanted beside another that is there already.
 NPM := examples/modules/thermal-node tests/access/provider tests/dashboard
-$(VENV)/.npm: $(NPM:%=%/package-lock.json) $(VENV)/.python
-	@command -v npm >/dev/null || { $(APT) update && $(APT) install -y --no-install-recommends nodejs npm >/dev/null; }
-	@for place in $(NPM); do for wait in 5 20 0; do npm ci --prefix $$place --no-audit --no-fund --ignore-scripts --silent && break; \
+npm = command -v npm >/dev/null || { $(APT) update && $(APT) install -y --no-install-recommends nodejs npm >/dev/null; }; \
+	for place in $(1); do for wait in 5 20 0; do npm ci --prefix $$place --no-audit --no-fund --ignore-scripts --silent && break; \
 	[ $$wait != 0 ] || exit 1; sleep $$wait; done; done
+$(VENV)/.npm: $(NPM:%=%/package-lock.json) $(VENV)/.python
+	@$(call npm,$(NPM))
 	@touch $@
 
-install: $(VENV)/.python
+# xterm.js, which shows consoles in the dashboard: copied out of node_modules to what is served, and in no commit.
+DASHBOARD := layercake/dashboard
+XTERM := $(DASHBOARD)/web/xterm
+$(XTERM)/xterm.js: $(DASHBOARD)/package-lock.json $(VENV)/.apt
+	@$(call npm,$(DASHBOARD))
+	@mkdir -p $(XTERM) && cd $(DASHBOARD)/node_modules/@xterm && cp xterm/css/xterm.css xterm/LICENSE $(CURDIR)/$(XTERM) \
+	&& sed '/^\/\/# sourceMappingURL/d' addon-fit/lib/addon-fit.mjs >$(CURDIR)/$(XTERM)/fit.js \
+	&& sed '/^\/\/# sourceMappingURL/d' xterm/lib/xterm.mjs >$(CURDIR)/$@
+
+install: $(VENV)/.python $(XTERM)/xterm.js
 
 # What needs the network is fetched before anything is tested, with retries, and kept.
 fetch: install
@@ -119,9 +129,10 @@ lock:
 sbom: install
 	@mkdir -p build
 	$(PY) -W ignore::UserWarning -m cyclonedx_py requirements --pyproject pyproject.toml --sv 1.5 --of JSON --output-reproducible -o build/sbom.cdx.json requirements.lock
+	$(PY) -m layercake.debian.sbom build/sbom.cdx.json
 
 proto: install
 	cd layercake/moduleapi && ../../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. module.proto
 
 clean:
-	rm -rf $(VENV) $(VENV_LIBVIRT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis $(NPM)/node_modules
+	rm -rf $(VENV) $(VENV_LIBVIRT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis $(NPM:%=%/node_modules) $(DASHBOARD)/node_modules $(XTERM)

@@ -27,16 +27,24 @@ _COOKIE: dict[str, Any] = {"path": "/", "secure": True, "httponly": True, "sames
 
 
 class SignIn(msgspec.Struct, forbid_unknown_fields=True):
-    """What a session is traded for: a token, or the ticket of a link."""
+    """What a session is traded for: a token, or the ticket of a link. `exec`: with that right of the token.
+    A ticket has it or not."""
 
     token: str = ""
     ticket: str = ""
+    exec: bool = False
+
+
+class TicketAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """A link. `exec`: its session has the right of this name, as the caller has it."""
+
+    exec: bool = False
 
 
 def shown(caller: Caller) -> dict[str, Any]:
     """Who a session, or a token, is."""
-    return {"name": caller.name, "role": caller.role.name.lower(), "groups": caller.groups, "expires": caller.expires,
-            "version": __version__}
+    return {"name": caller.name, "role": caller.role.name.lower(), "groups": caller.groups, "exec": caller.exec,
+            "expires": caller.expires, "version": __version__}
 
 
 async def sign_in(head: Head, request: web.Request) -> web.StreamResponse:
@@ -52,7 +60,7 @@ async def sign_in(head: Head, request: web.Request) -> web.StreamResponse:
         caller = await auth.of_token(request, body.token, head.tokens, head.people)
     if caller is None:
         raise auth.NotKnown("cannot sign in: this link was used, or is too old", hint="`layercake dashboard` makes another")
-    secret, caller = head.sessions.begin(caller)
+    secret, caller = head.sessions.begin(caller, exec=caller.exec if body.ticket else body.exec)
     known(request, auth.name_of_session(caller))
     response = web.json_response(shown(caller), headers={"Cache-Control": "no-store"})
     response.set_cookie(auth.COOKIE, secret, **_COOKIE)
@@ -72,8 +80,8 @@ def routes(ops: Operations) -> tuple[Route, ...]:
             response.del_cookie(auth.COOKIE, **_COOKIE)
         return response
 
-    async def ticket(request: web.Request, body: None) -> Any:
-        text = ops.head.sessions.ticket(request[CALLER])
+    async def ticket(request: web.Request, body: TicketAsked) -> Any:
+        text = ops.head.sessions.ticket(request[CALLER], exec=body.exec)
         return {"url": f"{ops.head.settings.head_url}{PATH}#ticket={text}", "seconds": TICKET_S}
 
     return (
@@ -81,5 +89,6 @@ def routes(ops: Operations) -> tuple[Route, ...]:
               returns=SessionShown),
         Route("DELETE", "/v1/session", Role.VIEWER, Reach.NONE, "End a browser's session", end, returns=SessionShown),
         Route("POST", "/v1/session/ticket", Role.VIEWER, Reach.NONE,
-              "A link that begins a session of the caller in a browser, once, within two minutes", ticket, returns=TicketShown),
+              "A link that begins a session of the caller in a browser, once, within two minutes", ticket, body=TicketAsked,
+              returns=TicketShown),
     )

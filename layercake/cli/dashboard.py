@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import click
+
 from layercake.cli.common.command import Answer, App, command
 from layercake.cli.common.output import Output, seconds
 
 
 @command()
-def dashboard(app: App) -> Answer:
+@click.option("--exec", "may_exec", is_flag=True, help="With the right exec, if you have it: to type on consoles.")
+def dashboard(app: App, may_exec: bool) -> Answer:
     """Print a link to the dashboard that signs a browser in as you: once, and within two minutes.
 
-    The browser then has what you have here: your role, your nodes, and not the right exec, for twelve hours at most.
+    The browser then has what you have here, for twelve hours at most: your role and your nodes; the right exec with --exec only.
     """
-    answer = app.head.post("/v1/session/ticket", {})
+    answer = app.head.post("/v1/session/ticket", {"exec": True} if may_exec else {})
 
     def show(out: Output) -> None:
         out.line(answer["url"])

@@ -3,7 +3,8 @@
 One package serves Debian 12 and 13. Its virtual environment, /usr/lib/layercake, has a lib/python3.N for each of PYTHONS, and
 bin/python3 in it is Debian's, whichever that is. What is in it comes from requirements.lock, by hash, as wheels. A library is
 Debian's own (FROM_DEBIAN) where both have it in a version that pyproject.toml allows, and nothing of ours is compiled against it.
-The same sources give the same bytes; all is dated to SOURCE_DATE_EPOCH, or to the last commit.
+The same sources give the same bytes; all is dated to SOURCE_DATE_EPOCH, or to the last commit. What the dashboard has from npm is
+taken from where `make install` has put it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 NAME, ARCHITECTURE = "layercake", "amd64"
+XTERM = ROOT / "layercake/dashboard/web/xterm/xterm.js"
 PYTHONS = ("3.11", "3.13")
 """Of Debian 12 and 13."""
 PLATFORM = "x86_64-manylinux_2_31"
@@ -51,6 +53,8 @@ sys.exit(main())
 
 def build(out: Path, level: int = 12) -> Path:
     """Builds the package into a directory, compressed by zstd at a level; its path. Raises OperationFailed."""
+    if not XTERM.is_file():
+        raise OperationFailed(f"cannot build the package: {XTERM.relative_to(ROOT)} is not there", hint="`make install` fetches it")
     version = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
     scratch = out / "deb"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -95,7 +99,7 @@ def _libraries(place: Path, scratch: Path, environment: Mapping[str, str]) -> No
     for name in SOURCES:  # setuptools leaves things beside the sources
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
         else:
             shutil.copy(path, source)
     shutil.rmtree(source / "layercake/debian")  # this package: it is of no use once it has built one

@@ -32,7 +32,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},
     "DiffRequest": {},
     "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"}, "AcceptRequest": {}, "AcceptTpmRequest": {},
-    "ScanRequest": {"network": "127.0.0.0/30"}, "WipeRequest": {"disk": "S1", "mark": "m1"},
+    "ScanRequest": {"network": "127.0.0.0/30"}, "TicketAsked": {}, "WipeRequest": {"disk": "S1", "mark": "m1"},
 }
 
 

@@ -10,6 +10,7 @@ from playwright.async_api import Browser
 
 from layercake.head.hosting.manager import ServiceState
 from layercake.kraken.converge import Failed
+from tests.dashboard.test_console import connected
 from tests.support.dashboard import NARROW, Look, Site, certify, chromium, inventory, looking, serving
 from tests.support.rollnodes import a_site
 
@@ -89,6 +90,26 @@ async def views(browser: Browser) -> None:
             await picture(look, "#/", ".cause", "wrong-narrow.png")
 
 
+BOOT = (b"[    0.000000] Linux version 6.1.0-32-amd64\r\n[    0.004000] Command line: layercake.node=n203 console=ttyS0,115200\r\n"
+        b"[    1.310000] \x1b[32mminos\x1b[0m: eth0 is up, 1000 Mb/s\r\n"
+        b"[    2.020000] \x1b[33mminos\x1b[0m: no answer of 10.1.0.1, again\r\n"
+        b"[    3.040000] minos: joined as n203\r\n\r\nn203 login: ")
+
+
+async def console(browser: Browser, folder: Path) -> None:
+    """A console in which somebody types."""
+    async with serving(inventory(NODES, racks=RACKS)) as site, connected(site, folder, name(203)) as (serial, _):
+        site.up(name(203))
+        await serial.write(BOOT)
+        async with looking(browser, site) as look:
+            await look.sign_in(await site.token("ann", "operator", may_exec=True), f"#/node/{name(203)}", may_exec=True)
+            await look.page.get_by_text("Console", exact=True).click()
+            await look.page.get_by_role("button", name="Type").click()
+            await look.page.get_by_text("you have the keyboard").wait_for()
+            await look.page.wait_for_timeout(800)
+            await look.page.locator("details.console").screenshot(path=str(PLACE / "console.png"))
+
+
 async def roll(browser: Browser, folder: Path) -> None:
     """A roll in its batches, one of whose nodes has failed."""
     certify(folder)
@@ -117,7 +138,8 @@ async def main() -> None:
     async with chromium() as browser:
         await views(browser)
         with tempfile.TemporaryDirectory(prefix="lcd") as folder:
-            await roll(browser, Path(folder))
+            await console(browser, Path(folder))
+            await roll(browser, Path(folder) / "roll")
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ def client() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), cookie_jar=aiohttp.CookieJar(unsafe=True))
 
 
-async def link(site: Site) -> str:
+async def link(site: Site, *options: str) -> str:
     """What `layercake dashboard` prints, run for real over the head's socket."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "layercake.cli.main", "--socket", site.world.settings.socket, "dashboard",
+        sys.executable, "-m", "layercake.cli.main", "--socket", site.world.settings.socket, "dashboard", *options,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
     out, errors = await process.communicate()
     assert process.returncode == 0, errors
@@ -75,6 +75,30 @@ async def test_a_token_signs_in_with_its_role_and_no_more(site: Site, guest: Loo
     status = await guest.page.evaluate("""async () => (await fetch("/v1/power", {method: "POST", headers: {"X-Layercake": "1"},
         body: JSON.stringify({range: "n06", action: "off"})})).status""")
     assert status == 403 and site.world.node("n06").node.state == "up"
+
+
+async def test_the_right_exec_is_had_by_who_asks_for_it_and_has_it(site: Site, guest: Look) -> None:
+    both, none = await site.token("ann", "operator", may_exec=True), await site.token("bob", "operator")
+    await guest.page.goto(site.url)
+    await guest.page.fill("#token", none)
+    await guest.page.get_by_label("With its right exec").check()
+    await guest.page.keyboard.press("Enter")
+    await expect(guest.page.locator("#sign-in-why")).to_contain_text("bob does not have it")
+    await guest.page.fill("#token", both)
+    await guest.page.keyboard.press("Enter")
+    await expect(guest.page.locator("#who")).to_have_text("ann operator, exec")
+    await guest.page.click("#out")
+    await guest.sign_in(both)
+    await expect(guest.page.locator("#who")).to_have_text("ann operator")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_link_has_the_right_exec_if_it_was_asked_for(site: Site, guest: Look, asked: bool) -> None:
+    await guest.page.goto(await link(site, *(["--exec"] if asked else [])))
+    await expect(guest.page.locator("#who")).to_have_text("root admin, exec" if asked else "root admin")
+    answer = await guest.page.evaluate("""async () => (await fetch("/v1/session/ticket", {
+        method: "POST", headers: {"X-Layercake": "1"}, body: JSON.stringify({exec: true})})).status""")
+    assert answer == (200 if asked else 403), "a session gives no more than it has"
 
 
 async def test_a_page_of_a_group_shows_its_nodes_alone(site: Site, guest: Look) -> None:

@@ -88,6 +88,25 @@ async def test_a_change_on_a_node_reaches_the_rack(site: Site, look: Look) -> No
     await expect(look.page.locator(".legend")).to_contain_text("converged 7")
 
 
+async def test_the_rack_by_switch_has_its_nodes_in_the_order_of_the_ports(site: Site, look: Look) -> None:
+    where = {0: ("sw2", "Eth1/10"), 1: ("sw2", "Eth1/9"), 2: ("sw10", "2"), 3: ("sw2", "Eth1/1"), 4: ("sw10", "1")}
+    places = {f"n{i:02d}": f"place: {{switch: {switch}, port: '{port}'}}, " for i, (switch, port) in where.items()}
+    text = "\n".join(line.replace("{mac", f"{{{places.get(line.strip()[:3], '')}mac", 1)
+                     for line in inventory(8, racks=2).splitlines())
+    await look.view("#/rack?by=switch")
+    await site.world.ops.inventory.apply(text, "rack.yaml", None, False)
+    await expect(look.page.locator("#by option:checked")).to_have_text("switch", timeout=PATIENT)
+    await look.page.locator(".grid").focus()
+    seen = []
+    for _ in range(8):
+        seen.append(await look.page.locator("#grid-node").inner_text())
+        await look.page.keyboard.press("ArrowRight")
+    assert [line.partition(":")[0] for line in seen] == ["n03", "n01", "n00", "n04", "n02", "n05", "n06", "n07"]
+    assert seen[1].endswith("(sw2 Eth1/9)"), "a switch for itself, and those without one last"
+    await look.view("#/node/n01")
+    await expect(look.page.locator(".facts")).to_contain_text("sw2 Eth1/9", timeout=PATIENT)
+
+
 async def test_after_a_restart_of_the_head_the_page_is_right_again(site: Site, look: Look) -> None:
     token = await site.token("again", "operator")
     await look.view("#/rack")

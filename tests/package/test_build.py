@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from layercake.cli.main import COMMANDS
+from layercake.debian import build as builder
 from layercake.debian.build import FROM_DEBIAN, build, depends, without
 from layercake.debian.manual import completions, manual
 from layercake.kraken.errors import OperationFailed
@@ -17,6 +18,16 @@ from tests.package.conftest import QUICKLY
 
 def test_the_same_sources_give_the_same_bytes(package: Path, tmp_path: Path) -> None:
     assert build(tmp_path, QUICKLY).read_bytes() == package.read_bytes()
+
+
+def test_the_terminal_of_the_dashboard_is_in_it(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = subprocess.run(["dpkg-deb", "-c", str(package)], capture_output=True, text=True, check=True).stdout
+    for name in ("xterm.js", "fit.js", "xterm.css", "LICENSE"):
+        assert f"/layercake/dashboard/web/xterm/{name}" in listed
+    assert "node_modules" not in listed
+    monkeypatch.setattr(builder, "XTERM", builder.ROOT / "nothere.js")
+    with pytest.raises(OperationFailed, match="nothere"):
+        build(tmp_path, QUICKLY)
 
 
 def test_there_is_a_page_for_each_command_and_it_is_well_formed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from layercake.head.access.tokens import FILE_NAME
 from layercake.head.head import Head
 from layercake.moduleapi.module import Role
 
-_OF_MODULES = {"bmc"}
+_OF_MODULES = {"bmc", "place", "serial"}
 """What modules add to a node's view."""
 
 

@@ -95,9 +95,10 @@ class Site:
         await self.world.restart()
         await self.start()
 
-    async def token(self, name: str, role: str, *groups: str, seconds: float | None = None) -> str:
+    async def token(self, name: str, role: str, *groups: str, seconds: float | None = None, may_exec: bool = False) -> str:
         """A new token."""
-        return (await token(self.world.head, name, role, *groups, seconds=seconds))["Authorization"].removeprefix("Bearer ")
+        found = await token(self.world.head, name, role, *groups, seconds=seconds, may_exec=may_exec)
+        return found["Authorization"].removeprefix("Bearer ")
 
     def up(self, *names: str) -> None:
         """Nodes say that all is well with them."""
@@ -147,10 +148,11 @@ class Look:
         page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
 
-    async def sign_in(self, text: str, view: str = "#/") -> None:
-        """Signs in by a token, and shows a view."""
+    async def sign_in(self, text: str, view: str = "#/", *, may_exec: bool = False) -> None:
+        """Signs in by a token, and shows a view. `may_exec`: with the right exec."""
         await self.page.goto(self.site.url + view)
         await self.page.fill("#token", text)
+        await self.page.set_checked("#exec", may_exec)
         await self.page.click("dialog button[type=submit]")
         await self.page.wait_for_selector("#link.live")
 

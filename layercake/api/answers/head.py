@@ -103,11 +103,13 @@ class HeadStatus(msgspec.Struct):
 
 
 class SessionShown(msgspec.Struct):
-    """Who asks. `groups` null is the whole site, `expires` (seconds since the epoch) null is never."""
+    """Who asks. `groups` null is the whole site, `expires` (seconds since the epoch) null is never; `exec`: the right to run
+    commands on nodes, and to type on their consoles."""
 
     name: str
     role: str
     groups: list[str] | None
+    exec: bool
     expires: float | None
     version: str
 

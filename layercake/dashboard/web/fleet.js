@@ -5,11 +5,12 @@ import * as api from "./api.js";
 import { paced } from "./live.js";
 
 /**
+ * @typedef {{switch?: string, port?: string, relay?: string, circuit?: string, remote?: string}} Place
  * @typedef {{name: string, status: string, wanted: string, stopped: string[], groups: string[], domains: string[],
- *   network: string | null, labels: Record<string, string>, state?: Record<string, string>}} Row
+ *   network: string | null, labels: Record<string, string>, place: Place | null, state?: Record<string, string>}} Row
  */
 
-const FIELDS = "name,status,wanted,stopped,groups,domains,network,labels";
+const FIELDS = "name,status,wanted,stopped,groups,domains,network,labels,place";
 const QUICK_MS = 60;
 const BUSY_MS = 1000;
 const MANY = 50;
@@ -66,9 +67,18 @@ export class Fleet {
     this.change = answer.change;
     this.variables = answer.variables;
     if (answer.whole) this.rows = new Map();
-    for (const row of answer.nodes) this.rows.set(row.name, row);
+    let order = answer.whole || answer.removed.length > 0;
+    for (const row of answer.nodes) {
+      order ||= moved(this.rows.get(row.name), row);
+      this.rows.set(row.name, row);
+    }
     for (const name of answer.removed) this.rows.delete(name);
-    const order = answer.whole || answer.removed.length > 0;
     if (order || answer.nodes.length) for (const listener of [...this.listeners]) listener(order ? null : answer.nodes);
   }
+}
+
+/** Whether a node may be shown elsewhere than before. @param {Row | undefined} before @param {Row} now */
+function moved(before, now) {
+  const where = (/** @type {Row} */ row) => JSON.stringify([row.groups, row.domains, row.network, row.labels, row.place]);
+  return before === undefined || where(before) !== where(now);
 }

@@ -12,18 +12,30 @@ const order = new Intl.Collator("en", { numeric: true });
 /** What a node may be grouped by, of what the nodes have. @param {Iterable<import("./fleet.js").Row>} rows */
 export function groupings(rows) {
   const labels = new Set();
-  let [domains, networks] = [false, false];
+  let [domains, switches, networks] = [false, false, false];
   for (const row of rows) {
     domains ||= row.domains.length > 0;
+    switches ||= switchOf(row) !== "";
     networks ||= row.network !== null;
     for (const key of Object.keys(row.labels)) labels.add(key);
   }
-  return [...(domains ? ["place"] : []), "group", ...(networks ? ["network"] : []), ...[...labels].sort().map((key) => `label:${key}`), "nothing"];
+  return [...(domains ? ["place"] : []), ...(switches ? ["switch"] : []), "group", ...(networks ? ["network"] : []), ...[...labels].sort().map((key) => `label:${key}`), "nothing"];
+}
+
+/** The switch that a node is at, by the inventory: as it calls itself, or as option 82 has it. @param {import("./fleet.js").Row} row */
+export function switchOf({ place }) {
+  return place?.switch || place?.remote || place?.relay || "";
+}
+
+/** Its port there. @param {import("./fleet.js").Row} row */
+export function portOf({ place }) {
+  return place?.port || place?.circuit || "";
 }
 
 /** The group that a node is shown in. @param {import("./fleet.js").Row} row @param {string} by */
 function groupOf(row, by) {
   if (by === "place") return row.domains[0] ?? "";
+  if (by === "switch") return switchOf(row);
   if (by === "group") return row.groups[0] ?? "";
   if (by === "network") return row.network ?? "";
   return by.startsWith("label:") ? row.labels[by.slice(6)] ?? "" : "";
@@ -36,18 +48,22 @@ function groupOf(row, by) {
 export function layout(rows, by, width, cell) {
   /** @type {Map<string, string[]>} */
   const groups = new Map();
+  /** @type {Map<string, string>} */
+  const ports = new Map();
   for (const row of rows) {
     const title = groupOf(row, by);
     const names = groups.get(title);
     if (names) names.push(row.name);
     else groups.set(title, [row.name]);
+    if (by === "switch") ports.set(row.name, portOf(row));
   }
+  const inOrder = (/** @type {string} */ a, /** @type {string} */ b) => order.compare(ports.get(a) ?? "", ports.get(b) ?? "") || order.compare(a, b);
   const titles = [...groups.keys()].sort((a, b) => Number(a === "") - Number(b === "") || order.compare(a, b));
   const most = Math.max(1, Math.floor(width / cell));
   const blocks = [];
   let [x, y, tall] = [0, 0, 0];
   for (const title of titles) {
-    const names = (groups.get(title) ?? []).sort(order.compare);
+    const names = (groups.get(title) ?? []).sort(by === "switch" ? inOrder : order.compare);
     const columns = Math.min(most, Math.max(LEAST, Math.ceil(Math.sqrt(names.length) * 1.25)));
     const block = { title: title || (by === "nothing" ? "all" : `no ${by.replace("label:", "")}`), names, x, y, columns, width: columns * cell, height: TITLE + Math.ceil(names.length / columns) * cell };
     if (x > 0 && x + block.width > width) {

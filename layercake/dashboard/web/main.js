@@ -51,14 +51,14 @@ export class App {
     const before = this.who;
     this.who = who;
     const bound = who.groups === null ? "" : `, ${who.groups.join(", ")}`;
-    put(byId("who"), h("b", {}, who.name), ` ${who.role}${bound}`);
+    put(byId("who"), h("b", {}, who.name), ` ${who.role}${bound}${who.exec ? ", exec" : ""}`);
     byId("who").title = who.expires === null ? "" : `until ${clock(who.expires)}`;
     byId("out").hidden = false;
     if (before !== null) {
       if (before.name !== who.name || before.role !== who.role) this.fleet.change = "";
       this.live.turn();
       this.fleet.look();
-      if (before.role !== who.role) this.show();
+      if (before.role !== who.role || before.exec !== who.exec) this.show();
     }
   }
 

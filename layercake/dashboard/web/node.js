@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { buttons } from "./actions.js";
 import { failure } from "./ask.js";
 import { lastBoot, timeline } from "./boot.js";
+import { consoleOf } from "./console.js";
 import { h, part, put } from "./dom.js";
 import { paced } from "./live.js";
 import { containers, facts, files, hardware, history, onRequest, sensors, variables } from "./nodeparts.js";
@@ -26,6 +27,7 @@ export function node(app, place, name) {
   };
   const lead = h("div", { class: "lead" });
   shows.lead = part(lead);
+  const serial = app.operates ? consoleOf(app, name) : null;
   const drawn = h("div", {});
   const whole = h("details", { class: "panel graph" }, h("summary", {}, "The state graph"), drawn);
   put(place, h("h1", {}, name), lead,
@@ -33,7 +35,7 @@ export function node(app, place, name) {
     h("div", { class: "panels" }, section("way", "Its way"), h("div", {}, section("variables", "Variables"), section("facts", "Facts")),
       section("boot", "Last boot"), section("containers", "Containers"), section("history", "History")),
     whole,
-    // A console comes here: a section of its own, made when it is opened.
+    serial?.element,
     onRequest("Sensors", "Read the sensors", () => sensors(name)),
     app.operates ? onRequest("Files", "List its files", () => files(path)) : null,
     app.operates && app.site ? onRequest("Hardware", "Show its hardware", () => hardware(name)) : null);
@@ -62,7 +64,11 @@ export function node(app, place, name) {
     }
   }, () => PAUSE_MS);
   refresh();
-  return app.live.listen({ events: (events) => events.some((one) => one.node === name || one.node === "") && refresh(), anew: refresh, look: refresh });
+  const unheard = app.live.listen({ events: (events) => events.some((one) => one.node === name || one.node === "") && refresh(), anew: refresh, look: refresh });
+  return () => {
+    unheard();
+    serial?.end();
+  };
 }
 
 /** What is wrong with its parts. @param {any} explanation @returns {string[]} */

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { failure } from "./ask.js";
 import { h, put } from "./dom.js";
+import { portOf, switchOf } from "./layout.js";
 import { age, clock, seconds } from "./words.js";
 
 /** Rows under heads. @param {string[]} heads @param {any[][]} rows @param {string} label */
@@ -47,7 +48,7 @@ export function facts(view, told) {
   const labels = Object.entries(view.labels).map(([key, value]) => `${key}=${value}`);
   const rows = [
     ["Address", [view.ip, view.network && `in ${view.network}`].filter(Boolean).join(" ")], ["MAC", view.macs.join(", ")], ["Groups", view.groups.join(", ")],
-    ["Place", view.domains.join(", ")], ["Labels", labels.join(", ")], ["Firmware", view.firmware], ["Profile", view.profile], ["Last heard", h("span", {}, age(view.last_seen_s, told))],
+    ["Place", view.domains.join(", ")], ["Switch", [switchOf(view), portOf(view)].filter(Boolean).join(" ")], ["Labels", labels.join(", ")], ["Firmware", view.firmware], ["Profile", view.profile], ["Last heard", h("span", {}, age(view.last_seen_s, told))],
     ["BMC", view.bmc ? [view.bmc.driver, view.bmc.address].filter(Boolean).join(" ") : ""], ["Boot set", view.boots.runs], ["Boots next", view.boots.next !== view.boots.runs ? view.boots.next : ""],
     ["Clock", view.clock ? `${view.clock.off_ms.toFixed(1)} ms off ${view.clock.server}` : ""], ["Cards", cards.join("; ")], ["Interfaces", interfaces.join("; ")], ["Id", view.id],
   ].filter(([, value]) => value);

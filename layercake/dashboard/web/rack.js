@@ -5,7 +5,7 @@ import { buttons } from "./actions.js";
 import { failure } from "./ask.js";
 import { h, part, put } from "./dom.js";
 import { Grid } from "./grid.js";
-import { groupings } from "./layout.js";
+import { groupings, portOf, switchOf } from "./layout.js";
 import { paced } from "./live.js";
 import { counted, STATUSES } from "./words.js";
 
@@ -109,7 +109,7 @@ function choices(select, words, chosen) {
 
 /** A node in a line. @param {import("./fleet.js").Row} row @param {string} colour */
 function line(row, colour) {
-  const more = [row.wanted === "off" ? "wanted off" : "", ...row.stopped, colour === "status" ? "" : `${colour}=${row.state?.[colour] ?? "?"}`].filter(Boolean);
+  const more = [[switchOf(row), portOf(row)].filter(Boolean).join(" "), row.wanted === "off" ? "wanted off" : "", ...row.stopped, colour === "status" ? "" : `${colour}=${row.state?.[colour] ?? "?"}`].filter(Boolean);
   return `${row.name}: ${row.status}${more.length ? ` (${more.join(", ")})` : ""}`;
 }
 

@@ -5,7 +5,7 @@ import { h, put } from "./dom.js";
 
 const PATH = "/dashboard/session";
 
-/** @typedef {{name: string, role: string, groups: string[] | null, expires: number | null, version: string}} Who */
+/** @typedef {{name: string, role: string, groups: string[] | null, exec: boolean, expires: number | null, version: string}} Who */
 
 /** @type {Promise<void> | null} */
 let asking = null;
@@ -18,7 +18,7 @@ function ticket() {
   return found[1];
 }
 
-/** Trades a ticket or a token for a session. @param {Record<string, string>} what @returns {Promise<Who>} */
+/** Trades a ticket or a token for a session. @param {Record<string, string | boolean>} what @returns {Promise<Who>} */
 async function trade(what) {
   const answer = await api.sent("POST", PATH, {}, what);
   if (!answer.ok) throw await api.failure(answer);
@@ -57,11 +57,13 @@ function ask(known, why) {
       type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "sign-in-why",
     });
     const trouble = h("p", { id: "sign-in-why", class: "why", role: "alert" }, why);
+    const exec = h("input", { type: "checkbox", id: "exec" });
     const button = h("button", { type: "submit", class: "main" }, "Sign in");
     const form = h("form", { method: "dialog" },
       h("h2", { id: "sign-in" }, "Sign in"),
       trouble,
       h("label", { for: "token" }, "Token"), field,
+      h("label", { class: "tick" }, exec, "With its right exec: to type on consoles"),
       h("p", { class: "note" }, "Or type ", h("code", {}, "layercake dashboard"), " on the head and open the link that it prints."),
       button);
     const dialog = h("dialog", { class: "sign-in", "aria-labelledby": "sign-in" }, form);
@@ -70,7 +72,7 @@ function ask(known, why) {
       event.preventDefault();
       button.disabled = true;
       try {
-        known(await trade({ token: field.value.trim() }));
+        known(await trade({ token: field.value.trim(), ...(exec.checked ? { exec: true } : {}) }));
         dialog.close();
         dialog.remove();
         done();

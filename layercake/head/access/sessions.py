@@ -1,8 +1,8 @@
 """Sessions of browsers, and the tickets that begin one without a token: both in the head's memory, and gone when it ends.
 
 A browser keeps no token: it trades one, or a ticket, for a session, whose secret lies where no script can read it (HttpOnly). A
-session is its caller's, with the same role and the same nodes, never with the right exec; it ends with its caller's token, and
-after LIFETIME_S at the latest. Of secrets only digests are kept.
+session is its caller's, with the same role and the same nodes, and without the right exec unless that was asked for; it ends with
+its caller's token, and after LIFETIME_S at the latest. Of secrets only digests are kept.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from layercake.base.clock import Clock
 from layercake.base.places import Places
 from layercake.head.access.caller import Caller
+from layercake.kraken.errors import Refused
 
 LIFETIME_S = 12 * 3600.0
 """A session is over after so long, whatever is done with it: a shift."""
@@ -84,9 +85,9 @@ class Sessions:
         self._sessions = _Secrets(wall, EACH, MOST, lambda held: self.ended(_name(held)))
         self._tickets = _Secrets(wall, TICKETS_EACH, TICKETS, lambda held: None)
 
-    def ticket(self, caller: Caller) -> str:
-        """What begins one session of this caller, once, within TICKET_S."""
-        return self._tickets.make(caller, TICKET_S)[0]
+    def ticket(self, caller: Caller, *, exec: bool = False) -> str:
+        """What begins one session of this caller, once, within TICKET_S. `exec`: with that right. Raises Refused."""
+        return self._tickets.make(_with(caller, exec), TICKET_S)[0]
 
     def redeem(self, ticket: str) -> Caller | None:
         """Whose ticket it is; it is used up. None for one that is not known, used or over."""
@@ -96,9 +97,9 @@ class Sessions:
         self._tickets.drop(held)
         return held.caller
 
-    def begin(self, caller: Caller) -> tuple[str, Caller]:
-        """A session of a caller: its secret, and the caller as it is in it."""
-        text, held = self._sessions.make(dataclasses.replace(caller, exec=False), LIFETIME_S)
+    def begin(self, caller: Caller, *, exec: bool = False) -> tuple[str, Caller]:
+        """A session of a caller: its secret, and the caller as it is in it. `exec`: with that right. Raises Refused."""
+        text, held = self._sessions.make(_with(caller, exec), LIFETIME_S)
         return text, self._caller(held)
 
     def find(self, text: str) -> Caller | None:
@@ -114,6 +115,14 @@ class Sessions:
 
     def _caller(self, held: _Held) -> Caller:
         return dataclasses.replace(held.caller, session=_name(held), expires=held.until)
+
+
+def _with(caller: Caller, exec: bool) -> Caller:
+    """A caller with the right exec, or without it. Raises Refused if it never had it."""
+    if exec and not caller.exec:
+        raise Refused(f"cannot sign in with the right exec: {caller.name} does not have it",
+                      hint="sign in without it, or `layercake token create --exec` makes a token that has it")
+    return dataclasses.replace(caller, exec=exec)
 
 
 def _name(held: _Held) -> str:

@@ -119,9 +119,8 @@ def offers(node: NodeFacts, part: Whereabouts | None, settings: object, site: Si
 def view(part: Whereabouts | None) -> dict[str, Any]:
     """What of it people see with the node."""
     if part is None:
-        return {}
-    return {key: value for key, value in (("place", part.place and msgspec.to_builtins(part.place)), ("serial", part.serial))
-            if value}
+        return {"place": None, "serial": None}
+    return {"place": msgspec.to_builtins(part.place) if part.place else None, "serial": part.serial or None}
 
 
 HARDWARE = Variable("hardware", (UNKNOWN, "OK", "DRIFTED"), "whether the node's hardware is as it was accepted")
