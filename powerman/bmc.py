@@ -92,6 +92,7 @@ class ManagedBmc:
         self.breaker = Breaker.fresh(limits, clock.now())
         self.reached = asyncio.Event()      # set while it answers
         self.healthy: Callable[[Health], None] = lambda health: None     # is told what it says of the machine's health
+        self.took: Callable[[float, bool], None] = lambda seconds, done: None     # is told how long operations take (latency.py)
         self._lanes = lanes
         self._turns = asyncio.Lock()
         self._progress = ""
@@ -139,7 +140,14 @@ class ManagedBmc:
     async def ask(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Runs one driver operation in the lane that this BMC belongs in. Inside a `turn`."""
         async with self._lanes.answering if self.outage is None and self.read_at is not None else self._lanes.doubtful:
-            return await operation()
+            began = self.clock.now()
+            try:
+                found = await operation()
+            except LayercakeError:
+                self.took(self.clock.now() - began, False)
+                raise
+            self.took(self.clock.now() - began, True)
+            return found
 
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""

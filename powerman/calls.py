@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
-from powerman.console.calls import CONSOLE_CALLS
+from powerman.console.calls import CONSOLE_CALLS, Nothing
 from powerman.driver import LogEntry, Sensor, Unsupported
 from powerman.drivers import capping
 from powerman.inventory import COMMAND, ip_in
 from powerman.looks.hardware import Fact
+from powerman.looks.latency import DriverLatency
 from powerman.looks.look import Looked
 from powerman.looks.scan import PAGE, Found
 
@@ -82,6 +83,12 @@ async def set_cap(service: PowerService, request: CapRequest) -> Cap:
         return Cap(watts=await capping.set_cap(bmc, request.watts))
 
 
+@call("power.latency", role=Role.OPERATOR, request=Nothing, answer=list[DriverLatency], inside=True)
+async def latency(service: PowerService, request: Nothing) -> list[DriverLatency]:
+    """How long operations of BMCs take, by driver."""
+    return service.latencies.view()
+
+
 class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """For how many seconds BMCs may be waited for, all together."""
 
@@ -138,4 +145,5 @@ async def login(service: PowerService, request: NodeRequest) -> Login:
     return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
 
 
-CALLS: tuple[Call, ...] = (status, refresh, sensors, log, hardware, cap, set_cap, look, scan, password, login, *CONSOLE_CALLS)
+CALLS: tuple[Call, ...] = (
+    status, refresh, sensors, log, hardware, cap, set_cap, look, scan, password, login, latency, *CONSOLE_CALLS)

@@ -25,6 +25,7 @@ from powerman.drivers.table import Shared, make_driver
 from powerman.inventory import DEFAULT_PORTS
 from powerman.looks.eventlog import EventLogs
 from powerman.looks.health import HealthTeller
+from powerman.looks.latency import Latencies
 from powerman.looks.look import Looked, look_at_all
 from powerman.looks.scan import Found, host_of, scan
 from powerman.medium import FILE, Lender
@@ -75,6 +76,7 @@ class PowerService(Service):
         self._nodes: dict[str, _Node] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._scanning = False
+        self.latencies = Latencies()
 
     async def start(self, link: Link, site: Site, settings: PowerSettings) -> None:
         """Starts polling."""
@@ -128,7 +130,7 @@ class PowerService(Service):
 
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
-        bmc.healthy = self.health.seen(node)
+        bmc.healthy, bmc.took = self.health.seen(node), self.latencies.of(spec.driver)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(name, bmc, None, first, believed=old.believed if old else "UNKNOWN")
         self.consoles.set(node, name, bmc)

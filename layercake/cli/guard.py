@@ -143,6 +143,8 @@ def alarms(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"service {service['name']} is {service['state']}", RED
     if not status["database"]["well"]:
         yield f"the database is unwell: {status['database']['trouble']}", RED
+    if (loop := status.get("loop")) and not loop["well"]:  # a head from before an upgrade does not say
+        yield f"the head is late with all that it does: {loop['trouble']}; see docs/howto/metrics.md", RED
 
 
 @command()

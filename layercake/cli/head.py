@@ -141,6 +141,8 @@ def status(app: App) -> Answer:
                      "nodes are silent; nothing is done to them")
         if "database" in answer:  # a head from before an upgrade does not say
             out.line(f"database  {_database(answer['database'])}")
+        if (loop := answer.get("loop")) and not loop["well"]:
+            out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
         if certificates := answer.get("certificates"):
             out.line("certificates  " + ", ".join(f"{c['what']}: {c['days']:.0f} days" for c in certificates))
         for warning in answer.get("warnings") or []:

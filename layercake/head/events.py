@@ -10,6 +10,10 @@ _D, _I, _W, _E = Severity.DEBUG, Severity.INFO, Severity.WARNING, Severity.ERROR
 HEAD_STARTED = EventKind("head.started", _I, "The head has started.")
 HEAD_STOPPED = EventKind("head.stopped", _I, "The head is stopping; no node is touched by that.")
 
+HEAD_SLOW = EventKind("head.slow", _W,
+    "The head is late with all that it does: it, or its machine, has too much to do.", page="metrics")
+HEAD_IN_TIME = EventKind("head.in-time", _I, "The head is in time again.")
+
 DATABASE_UNWELL = EventKind("database.unwell", _E,
     "The database cannot be written, or takes long: what is seen is kept in memory, changes that cannot be written are refused.")
 DATABASE_WELL = EventKind("database.well", _I, "The database is written again as it should be.")
@@ -124,8 +128,8 @@ SLURM_UNWELL = EventKind("slurm.unwell", _E, "Slurm cannot be asked; rolls wait 
 SLURM_WELL = EventKind("slurm.well", _I, "Slurm answers again.")
 
 EVENTS: tuple[EventKind, ...] = (
-    *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED, INVENTORY_NETWORKS,
-    DESIRED_STATE, POWER_CYCLE, POWER_CYCLED, POWER_SET_UP, POWER_CAPPED,
+    *ENGINE_EVENTS, HEAD_STARTED, HEAD_STOPPED, HEAD_SLOW, HEAD_IN_TIME, INVENTORY_ADDED, INVENTORY_CHANGED, INVENTORY_REMOVED,
+    INVENTORY_NETWORKS, DESIRED_STATE, POWER_CYCLE, POWER_CYCLED, POWER_SET_UP, POWER_CAPPED,
     POWER_ORDER_FAILED, NODE_FOUND, NODE_TAKEN, REMEDY, REMEDY_HELD,
     REMEDY_RELEASED, OUTAGE_CALLED, OUTAGE_OVER, BOOT_ROLL,
     BOOT_ROLL_BACK, AGENT_ROLL, BOOT_SLOW, BOOT_DEFAULT, BOOT_SET_REFUSED, BOOT_SET_WELL, FROZEN, THAWED,

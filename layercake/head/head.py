@@ -65,6 +65,7 @@ from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
 from layercake.head.state.draft import Draft
 from layercake.head.state.engine import Engine
+from layercake.head.state.lag import Lag
 from layercake.head.state.networks import DOCUMENTS as NETWORKS
 from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
@@ -128,6 +129,7 @@ class Head:
         self.tally = Tally(self.store, {m.name for m in self.table.mutations})
         self.unmet = Unmet(self.store, self.clock, self.tally.converged.add)
         self.database = Database(data_dir / "layercake.db", self.clock)
+        self.lag = Lag()
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)
         self.sessions = Sessions(self.store.wall)
@@ -176,7 +178,7 @@ class Head:
         await self.host.start(self.ear)
         self.services.start()
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self._boot_sets(),
-                                                                  self.rolls.run())]
+                                                                  self.rolls.run(), self.lag.run(self.store))]
         self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
         if section(self.settings, "images").store != "file":
             self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]

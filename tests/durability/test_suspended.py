@@ -77,13 +77,19 @@ def heard(site: HostSite) -> int:
     return int(site.api("GET", "/v1/status")["sync"]["hello"])
 
 
+def loop(site: HostSite) -> dict[str, Any]:
+    """How late the head was."""
+    found: dict[str, Any] = site.api("GET", "/v1/status")["loop"]
+    return found
+
+
 def all_well(site: HostSite) -> bool:
     return all(n["status"] == "converged" and n["last_seen_s"] < 2 for n in site.states().values())
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["the head alone", "with its modules"])
 def test_a_head_that_was_suspended_blames_nobody(site: HostSite, whole: bool) -> None:
-    before, mark = facts(site), newest(site)
+    before, mark, stood = facts(site), newest(site), loop(site)["stood_s"]
     assert site.process is not None
     with suspended([site.process.pid, *(services(site).values() if whole else ())]):
         time.sleep(LONG_S)
@@ -93,6 +99,7 @@ def test_a_head_that_was_suspended_blames_nobody(site: HostSite, whole: bool) ->
     assert since(site, mark) == [], "nobody was lost, nothing was begun, no container was started"
     assert facts(site) == before
     assert site.api("GET", "/v1/status")["sync"]["deaf"] >= 1
+    assert loop(site)["stood_s"] >= stood + LONG_S - 1 and loop(site)["most_s"] < LONG_S / 2, "it stood still, and was not late"
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["its agent and supervisor", "with its containers"])

@@ -8,16 +8,20 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from promtool import promtool
 
+from layercake.base.histogram import Histogram
 from layercake.head.events import MUTATION_DONE
-from layercake.head.lists.metrics import Histogram, Page
+from layercake.head.lists.metrics import BUCKETS, Page
 from layercake.head.views.head import Census
 from layercake.head.views.metrics import Metrics
 from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import MUTATION_FAILED
+from powerman.looks.latency import Latencies
 from tests.support.world import World
 
 HERE = Path(__file__).parent
@@ -65,10 +69,32 @@ async def test_how_long_nodes_were_not_as_wanted_is_counted(world: World) -> Non
     assert value(text, 'convergence_seconds_bucket{le="60"}') == before + 1
 
 
+async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    latencies = Latencies()
+    for seconds in (0.02, 0.04, 7.0):
+        latencies.of("ipmi")(seconds, True)
+    latencies.of("redfish")(2.0, False)
+
+    async def answers(module: str, method: str, params: object, timeout: float = 0.0) -> object:
+        return msgspec.to_builtins(latencies.view())
+
+    async def silent(module: str, method: str, params: object, timeout: float = 0.0) -> object:
+        raise Unreachable("cannot ask: it does not run")
+
+    metrics = Metrics(world.head, Census(world.head))
+    for how in (answers, silent):
+        monkeypatch.setattr(world.head.host, "call", how)
+        text = await metrics.page()
+        assert checked(text) == ""
+        assert value(text, 'bmc_seconds_bucket{driver="ipmi",le="0.05"}') == 2
+        assert value(text, 'bmc_seconds_count{driver="ipmi"}') == 3
+        assert value(text, 'bmc_failures_total{driver="redfish"}') == 1
+
+
 def test_what_others_have_said_breaks_no_line() -> None:
     made = Page()
     made.add("x", "gauge", "A test.", [({"cause": 'a "b"\\\nlayercake_nodes 9'}, 1.5)])
-    made.histograms("y_seconds", "A test.", {"": Histogram()})
+    made.histograms("y_seconds", "A test.", [({}, Histogram(BUCKETS))])
     assert checked(made.text()) == ""
     assert 'layercake_x{cause="a \\"b\\"\\\\\\nlayercake_nodes 9"} 1.5' in made.text().splitlines()
 
@@ -94,10 +120,15 @@ def test_the_alerts_are_prometheus_own_and_go_off_when_they_should(tmp_path: Pat
 async def test_alerts_are_about_what_there_is(world: World) -> None:
     text = await page(world)
     names = {name for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
-             for name in re.findall(r"layercake_\w+", rule["expr"])}
+             for name in map(of_histogram, re.findall(r"layercake_\w+", rule["expr"]))}
     assert names
     for name in names:
         assert f"# TYPE {name} " in text, name
+
+
+def of_histogram(name: str) -> str:
+    """A histogram's own name."""
+    return re.sub("_seconds_(bucket|sum|count)$", "_seconds", name)
 
 
 def expressions() -> list[str]:
@@ -116,7 +147,7 @@ def test_the_panels_ask_what_prometheus_understands(tmp_path: Path) -> None:
 
 async def test_panels_are_about_what_there_is(world: World) -> None:
     text = await page(world)
-    names = {re.sub("_bucket$", "", name) for expression in expressions() for name in re.findall(r"layercake_\w+", expression)}
+    names = {of_histogram(name) for expression in expressions() for name in re.findall(r"layercake_\w+", expression)}
     assert len(names) > 10
     for name in names:
         assert f"# TYPE {name} " in text, name
@@ -125,6 +156,6 @@ async def test_panels_are_about_what_there_is(world: World) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1e9])
 def test_a_histogram_takes_all(seconds: float) -> None:
-    found = Histogram()
+    found = Histogram(BUCKETS)
     found.add(seconds)
     assert sum(found.counts) == 1

@@ -152,6 +152,22 @@ def test_a_wrong_login_is_a_clear_error(bmcs: Rack, slot: int, changes: dict[str
 
 
 @BOTH
+def test_how_long_it_takes_is_counted_by_driver(bmcs: Rack, slot: int) -> None:
+    name = bmcs.nodes[slot].name
+
+    async def body(service: PowerService, link: FakeLink) -> Any:
+        await service.call("power.refresh", {"node": name})
+        await service.call("power.sensors", {"node": name})
+        with contextlib.suppress(LayercakeError):
+            await service.call("power.refresh", {"node": "wrong"})
+        return await service.call("power.latency", {})
+
+    [driver] = with_service(bmcs, {name: record(bmcs, slot), "wrong": record(bmcs, slot, password="wrong")}, body)
+    assert (driver["driver"], sum(driver["counts"]), driver["failed"]) == (bmcs.nodes[slot].bmc.value, 2, 1)
+    assert 0 < driver["sum"] < 60
+
+
+@BOTH
 def test_sensors(bmcs: Rack, slot: int) -> None:
     async def body(driver: PowerDriver) -> None:
         found = {sensor.name: sensor for sensor in await driver.sensors()}

@@ -33,6 +33,18 @@ class DatabaseShown(msgspec.Struct):
     since_s: float | None
 
 
+class LoopShown(msgspec.Struct):
+    """Whether the head is in time: for how long its loop was held up within the last minute, the longest at once, and since when
+    that is trouble. `stood_s`: how long it stood still since its start, as one that was suspended."""
+
+    well: bool
+    trouble: str
+    late_s: float
+    most_s: float
+    stood_s: float
+    since_s: float | None
+
+
 class ServiceShown(msgspec.Struct):
     """A module's process. `health` is what it says of itself."""
 
@@ -95,6 +107,7 @@ class HeadStatus(msgspec.Struct):
     revision: int
     nodes: NodeCounts
     database: DatabaseShown
+    loop: LoopShown
     services: list[ServiceShown]
     sync: dict[str, int]
     guard: GuardShown

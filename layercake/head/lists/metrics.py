@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import resource
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from layercake.base.histogram import Histogram
 from layercake.head.events import MUTATION_DONE
 from layercake.head.state.store import Event, Store
 from layercake.kraken.events import MUTATION_FAILED
@@ -25,19 +25,6 @@ Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
 
 
-class Histogram:
-    """How long something took, in seconds."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        """It took so long once more."""
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.sum += seconds
-
-
 class Tally:
     """What is counted as it happens: events by kind, and of mutations how long they took and how often an attempt failed. Its
     labels are words of the head's own: what a node calls a mutation that there is not is "other"."""
@@ -47,13 +34,13 @@ class Tally:
         self.events: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.took: dict[str, Histogram] = {}
-        self.converged = Histogram()
+        self.converged = Histogram(BUCKETS)
         store.listen(self._heard)
 
     def _heard(self, event: Event) -> None:
         self.events[event.kind] += 1
         if event.kind == MUTATION_DONE.name:
-            self.took.setdefault(self._of(event), Histogram()).add(float(event.data.get("seconds") or 0.0))
+            self.took.setdefault(self._of(event), Histogram(BUCKETS)).add(float(event.data.get("seconds") or 0.0))
         elif event.kind == MUTATION_FAILED.name:
             self.failed[self._of(event)] += 1
 
@@ -73,12 +60,12 @@ class Page:
         self._head(name, kind, help_)
         self._lines += [f"layercake_{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
 
-    def histograms(self, name: str, help_: str, found: Mapping[str, Histogram], label: str = "") -> None:
-        """A histogram, one for each value of a label."""
+    def histograms(self, name: str, help_: str, found: Iterable[tuple[Labels, Histogram]]) -> None:
+        """A histogram, one for each set of labels."""
         self._head(name, "histogram", help_)
-        for value, histogram in found.items():
-            labels, sofar = ({label: value} if label else {}), 0
-            for count, bound in zip(histogram.counts, (*map(_number, BUCKETS), "+Inf"), strict=True):
+        for labels, histogram in found:
+            sofar = 0
+            for count, bound in zip(histogram.counts, (*map(_number, histogram.bounds), "+Inf"), strict=True):
                 sofar += count
                 self._lines.append(f"layercake_{name}_bucket{_labels({**labels, 'le': bound})} {sofar}")
             self._lines.append(f"layercake_{name}_sum{_labels(labels)} {_number(histogram.sum)}")

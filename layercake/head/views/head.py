@@ -86,6 +86,7 @@ async def head_status(head: Head, sees: Callable[[Record], bool] | None = None, 
             "total": total, "converged": counts[Status.CONVERGED], "working": working,
             "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED], "asking": counts[Status.ASKING],
         },
-        "database": head.database.health.view(head.store), "services": services, "sync": dict(head.sync.counters),
+        "database": head.database.health.view(head.store), "loop": head.lag.view(), "services": services,
+        "sync": dict(head.sync.counters),
         "guard": head.guard.view(sees), "certificates": [age._asdict() for age in head.authority.ages()],
     }

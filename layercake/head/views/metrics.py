@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
+from typing import Any
 
 from layercake import __version__
+from layercake.base.histogram import Histogram
 from layercake.head.head import Head
 from layercake.head.lists.causes import in_outages, what_of
 from layercake.head.lists.metrics import Page, process, states
 from layercake.head.lists.slices import slowly
 from layercake.head.views.head import Census
+from layercake.kraken.errors import LayercakeError
 
 CAUSES_S = 15.0
 """How old the causes may be that are told. They are gathered anew beside everything else: 10,000 nodes take 0.2 s of the head."""
+LATENCY, ASKED_S = "power.latency", 1.0
+"""The call by which BMCs are asked for, and for how long it is waited."""
 MOST_CAUSES = 50
 """Causes that are told, those of most nodes. Others are counted together."""
 
@@ -27,6 +33,7 @@ class Metrics:
         self._causes: Counter[tuple[str, str]] = Counter()
         self._gathered = float("-inf")
         self._gathering: asyncio.Task[None] | None = None
+        self._latencies: list[dict[str, Any]] = []
 
     async def page(self) -> str:
         """What is so now, in the text format."""
@@ -45,6 +52,8 @@ class Metrics:
                  [({"status": s, "cause": c}, n) for (s, c), n in (*told, *([(("", "others"), others)] if others else []))])
         self._site(page)
         self._work(page)
+        self._loop(page)
+        await self._bmcs(page)
         for name, kind, help_, value in process():
             page.add(name, kind, help_, [({}, value)])
         return page.text()
@@ -80,8 +89,32 @@ class Metrics:
                  [({"kind": kind}, n) for kind, n in sorted(tally.events.items())])
         page.add("mutation_failures_total", "counter", "Attempts at mutations that have failed.",
                  [({"mutation": m}, n) for m, n in sorted(tally.failed.items())])
-        page.histograms("mutation_seconds", "How long mutations took that were done.", tally.took, "mutation")
-        page.histograms("convergence_seconds", "How long nodes were not as wanted, of those that are again.", {"": tally.converged})
+        page.histograms("mutation_seconds", "How long mutations took that were done.",
+                        [({"mutation": m}, took) for m, took in tally.took.items()])
+        page.histograms("convergence_seconds", "How long nodes were not as wanted, of those that are again.",
+                        [({}, tally.converged)])
+
+    def _loop(self, page: Page) -> None:
+        lag = self._head.lag
+        page.histograms("loop_lag_seconds", "How late the head's loop was, looked at four times a second.", [({}, lag.late)])
+        page.add("loop_lag_max_seconds", "gauge", "The longest that the head's loop was held up, of the last minute.",
+                 [({}, lag.most_s)])
+        page.add("loop_stood_still_seconds_total", "counter", "For how long the head stood still, as one that was suspended.",
+                 [({}, lag.stood_s)])
+
+    async def _bmcs(self, page: Page) -> None:
+        """What the module with the BMCs has counted; as it was last, while that does not answer."""
+        with contextlib.suppress(LayercakeError, TimeoutError):
+            async with asyncio.timeout(ASKED_S):
+                self._latencies = await self._head.ask(LATENCY, {})
+        found = []
+        for one in self._latencies:
+            histogram = Histogram(one["bounds"])
+            histogram.counts, histogram.sum = one["counts"], one["sum"]
+            found.append(({"driver": one["driver"]}, histogram))
+        page.histograms("bmc_seconds", "How long operations of BMCs took that were done.", found)
+        page.add("bmc_failures_total", "counter", "Operations of BMCs that came to nothing.",
+                 [({"driver": one["driver"]}, one["failed"]) for one in self._latencies])
 
     async def _gather(self) -> None:
         try:

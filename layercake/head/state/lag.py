@@ -1,0 +1,97 @@
+"""Whether the head is in time: how late its event loop comes to what is due. Everything waits for that loop: nodes, browsers, BMCs.
+
+A head may be late because it has too much to do, or because the machine has: that is trouble, and told. Or it stood still, as one
+that was suspended: then its process took no time of a processor and did not wait for one. Nobody has to mend that, and it is
+counted apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from layercake.base.histogram import Histogram
+from layercake.head import events
+from layercake.head.state.store import Store
+
+BEAT_S = 0.25
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+WINDOW_S = 60.0
+LATE_S, WELL_S = 15.0, 1.5
+"""Seconds of the last WINDOW_S for which the loop was held up: from so many it is trouble, until they are that few."""
+AGAIN_S = 600.0
+"""Seconds between two events of trouble."""
+_SCHEDULER = Path("/proc/thread-self/schedstat")
+
+
+class Lag:
+    """How late the loop is. `trouble` is "" while it is well."""
+
+    def __init__(self) -> None:
+        self.late = Histogram(BOUNDS)
+        self.stood_s = 0.0
+        self.trouble = ""
+        self._beats: deque[tuple[float, float]] = deque()
+        self._since = 0.0
+        self._told, self._told_at = False, float("-inf")
+
+    def beat(self, store: Store, now: float, late: float, ran: float) -> None:
+        """The loop was so many seconds late, in which the process ran, or waited for a processor, for `ran` seconds."""
+        own = min(late, ran)
+        self.late.add(own)
+        self.stood_s += late - own
+        self._beats.append((now, own))
+        while self._beats[0][0] < now - WINDOW_S:
+            self._beats.popleft()
+        self._judge(store, now)
+
+    @property
+    def late_s(self) -> float:
+        """For how many seconds of the last WINDOW_S it was held up."""
+        return sum(own for _, own in self._beats)
+
+    @property
+    def most_s(self) -> float:
+        """The longest of them."""
+        return max((own for _, own in self._beats), default=0.0)
+
+    def view(self) -> dict[str, Any]:
+        """What `layercake status` shows."""
+        return {"well": not self.trouble, "trouble": self.trouble, "late_s": round(self.late_s, 3), "most_s": round(self.most_s, 3),
+                "stood_s": round(self.stood_s, 1), "since_s": round(self._beats[-1][0] - self._since, 1) if self.trouble else None}
+
+    def _judge(self, store: Store, now: float) -> None:
+        late = self.late_s
+        if late >= LATE_S or (self.trouble and late > WELL_S):
+            self._since = self._since if self.trouble else now
+            self.trouble = f"of the last {WINDOW_S:.0f} s it was held up for {late:.0f} s, {self.most_s:.1f} s at once"
+        else:
+            self.trouble = ""
+        if self.trouble and not self._told and now - self._told_at >= AGAIN_S:
+            self._told, self._told_at = True, now
+            store.event(None, events.HEAD_SLOW, f"the head is late with all that it does: {self.trouble}",
+                        data={"late_s": round(late, 1), "most_s": round(self.most_s, 1)})
+        elif not self.trouble and self._told:
+            self._told = False
+            store.event(None, events.HEAD_IN_TIME, "the head is in time again")
+
+    async def run(self, store: Store) -> None:
+        """Looks for ever."""
+        began, ran = time.monotonic(), _ran()
+        while True:
+            await asyncio.sleep(BEAT_S)
+            now, has_run = time.monotonic(), _ran()
+            self.beat(store, now, max(0.0, now - began - BEAT_S), max(0.0, has_run - ran))
+            began, ran = now, has_run
+
+
+def _ran() -> float:
+    """Seconds for which this process ran, and this thread waited for a processor (Linux' Documentation/scheduler/sched-stats)."""
+    waited = 0.0
+    with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel without
+        waited = int(_SCHEDULER.read_text().split()[1]) / 1e9
+    return time.process_time() + waited
