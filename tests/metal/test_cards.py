@@ -39,7 +39,8 @@ ARM = "arm64"
 
 LATER = ("n8", "n9", "n10")
 """What is switched on when the others have joined."""
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 2}}
+SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 3, "step_s": 120.0}}
+"""UEFI gives up HTTP Boot for good when nothing comes for 5 s, as on a busy machine: then the boot is tried again soon."""
 
 
 def disk(number: int, *device: str) -> tuple[str, ...]:
