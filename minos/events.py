@@ -64,8 +64,12 @@ DISK_WIPED = EventKind("node.disk-wiped", Severity.WARNING,
 DISK_FAILED = EventKind("node.disk-failed", Severity.ERROR,
     "The node's disks are not as the inventory has them; the text says why.")
 
+THERMAL = EventKind("node.thermal", Severity.DEBUG, "How warm the node is, by its own sensors.", Bearing.STANDING)
+GOVERNOR = EventKind("node.governor", Severity.INFO,
+    "The frequency governor of the node's processors was changed because of how warm it is, or set back.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
                                  NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT, CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED,
                                  NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP, FILES,
                                  FILES_WRITTEN, FILES_FAILED, TASK_DONE, TASK_FAILED, DISKS, DISKS_READY, DISK_FOREIGN,
-                                 DISK_WIPED, DISK_FAILED)
+                                 DISK_WIPED, DISK_FAILED, THERMAL, GOVERNOR)

@@ -69,6 +69,8 @@ from layercake.head.state.lag import Lag
 from layercake.head.state.networks import DOCUMENTS as NETWORKS
 from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
+from layercake.head.thermal.keeper import FILE as CAPS
+from layercake.head.thermal.keeper import ThermalKeeper
 from layercake.head.tpm.keeper import Tpms
 from layercake.head.webhooks.sender import Webhooks
 from layercake.inventory.schema import Node
@@ -151,9 +153,12 @@ class Head:
         self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
         self.tpms = Tpms(self.store, self.database, section(settings, "tpm"), self.clock,
                          lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.machines.endorsement)
+        self.thermal = ThermalKeeper(data_dir / CAPS, self.store, self.engine, self.desire, self.ask, self.sync.push,
+                                             self.guard.stopped)
         address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms)
+                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms,
+                             self.thermal)
         self.releases = Keeper(self.store, self.desire, Releases(self.database, self.store), HeadMeans(
             self.store, self.desire, self.nodes, self.sync, self.joining, self.files.keys, self.disks, self.machines, self.vault,
             self.table, self.order, self.ask, self.teller.changed), self.clock)
@@ -178,7 +183,7 @@ class Head:
         await self.host.start(self.ear)
         self.services.start()
         self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self._boot_sets(),
-                                                                  self.rolls.run(), self.lag.run(self.store))]
+                                                                  self.rolls.run(), self.lag.run(self.store), self.thermal.run())]
         self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
         if section(self.settings, "images").store != "file":
             self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
@@ -319,6 +324,7 @@ class Head:
         self.files.forget(record)
         self.releases.removed(record)
         self.disks.forget(record)
+        self.thermal.forget(record)
         self.store.remove(record)
         self.teller.removed(record)
         self.machines.removed(record)

@@ -24,6 +24,7 @@ BUILT_IN = (
     "layercake.head.files.module",
     "layercake.head.machines.module",
     "layercake.head.tpm.module",
+    "layercake.head.thermal.module",
 )
 
 

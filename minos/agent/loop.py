@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from layercake.kraken.errors import OperationFailed
@@ -30,6 +31,7 @@ from minos.agent.worker import Done, Worker
 
 if TYPE_CHECKING:
     from minos.agent.clock.keeper import Keeper
+    from minos.agent.thermal.keeper import Keeper as Thermometer
 
 TICK = 1.0
 """Seconds between two looks at what nobody reports, like the state of hardware and of another agent."""
@@ -110,6 +112,8 @@ class Agent:
         self._watching: dict[int, str] = {}
         self._trim_at = 0.0
         self._clock_keeper: Keeper | None = None
+        self._thermometer: Thermometer | None = None
+        self._document: Mapping[str, Any] = {}
         self._serve_at = math.inf
         self._drivers_at = 0.0
         self._stop = False
@@ -188,13 +192,18 @@ class Agent:
         if now >= self._serve_at:
             self._serve_at = math.inf
             threading.Thread(target=self._api.start, args=(work.session,), name="serve", daemon=True).start()
-            self._keep_clock()
+            self._keep_watch()
 
-    def _keep_clock(self) -> None:
+    def _keep_watch(self) -> None:
         from minos.agent.clock.keeper import Keeper  # here: the images go first
+        from minos.agent.thermal.governor import Governors
+        from minos.agent.thermal.keeper import Keeper as Thermometer
 
         self._clock_keeper = Keeper(self._early.config.ntp, self._early.event)
         self._clock_keeper.start()
+        self._thermometer = Thermometer(self._early.event, Governors(Path(self._early.config.run, "governors.json")))
+        self._thermometer.want(self._document)
+        self._thermometer.start()
 
     def _take(self, message: Message | Done | Look | Came) -> None:
         if isinstance(message, Joined):
@@ -237,6 +246,9 @@ class Agent:
         except OperationFailed as error:  # the node goes on with what it had
             self._early.say(f"agent: {error}")
             return
+        self._document = document
+        if self._thermometer is not None:
+            self._thermometer.want(document)
         work.bond.took(work.wanted.revision)
         self._swap.want(document.get("agent"), work.session)
 
@@ -251,6 +263,8 @@ class Agent:
             self._hardware.head_restarted()
             if self._clock_keeper is not None:
                 self._clock_keeper.tell()
+            if self._thermometer is not None:
+                self._thermometer.tell()
             self._swap.begin()
         if work.bond.answered:
             self._swap.answered()

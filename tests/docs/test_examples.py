@@ -39,6 +39,8 @@ def test_the_inventories_can_be_applied() -> None:
     assert [len(load(text, parts=parts).nodes) for text in examples] == [1, 4, 4]
     (programs,) = blocks("howto/power-by-a-program.md", "yaml", "# inventory")
     assert len(load(programs, parts=parts).nodes) == 9
+    (warm,) = blocks("howto/too-warm.md", "yaml", "# inventory")
+    assert len(load(warm, parts=parts).nodes) == 1
 
 
 @pytest.mark.parametrize("page", ["howto/build-an-image.md", "howto/slurm.md"])
@@ -101,6 +103,6 @@ async def test_the_module_in_python_works() -> None:
 
 def test_the_module_of_a_program_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "module.yaml"
-    path.write_text(blocks("howto/write-a-module.md", "yaml", "# /opt/thermal/module.yaml")[0])
-    wanted = {"thermal": declared.SiteModule(command=["node", "main.js"], declares=str(path))}
-    assert set(declared.load(wanted)) == {"thermal"}
+    path.write_text(blocks("howto/write-a-module.md", "yaml", "# /opt/warmth/module.yaml")[0])
+    wanted = {"warmth": declared.SiteModule(command=["node", "main.js"], declares=str(path))}
+    assert set(declared.load(wanted)) == {"warmth"}

@@ -8,6 +8,7 @@ import pytest
 
 from layercake.head import modules
 from layercake.head.machines.module import HARDWARE
+from layercake.head.thermal.module import THERMAL
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.planner import Planner
 from minos.disks.mutations import DISK
@@ -42,7 +43,7 @@ def test_the_head_declares_what_this_copy_says() -> None:
 
 
 def test_variables_are_those_of_the_services() -> None:
-    apart = (HARDWARE, HEALTH, DISK)  # nothing changes the first two, and the other only on nodes with disks
+    apart = (HARDWARE, HEALTH, THERMAL, DISK)  # nothing changes the first three, and the last only on nodes with disks
     own = {v.name: v.values for v in modules.standard().variables if v not in apart}
     assert own == {v.name: v.values for v in production.VARIABLES}
 

@@ -21,9 +21,9 @@ LETTERS = ["UNKNOWN", *"ABCDEFG"]
 
 
 def write(directory: Path, declares: str) -> None:
-    """A head with the module thermal, which declares this."""
+    """A head with the module warmth, which declares this."""
     (directory / "module.yaml").write_text("doc: x\n" + declares)
-    modules = f"modules:\n  thermal: {{command: [/bin/true], declares: {directory}/module.yaml}}\n"
+    modules = f"modules:\n  warmth: {{command: [/bin/true], declares: {directory}/module.yaml}}\n"
     (directory / settings.FILE_NAME).write_text(HEAD + modules)
 
 
@@ -42,32 +42,32 @@ def too_many() -> str:
 
 BAD: dict[str, tuple[str, type[LayercakeError], tuple[str, ...]]] = {
     "unreachable goal": (f"{GRADE}mutations:\n{LOOK}goals: {{up: {{grade: BAD}}}}", DeclarationError,
-                         ("module thermal: no mutations lead from UNKNOWN to its goal grade=BAD",)),
+                         ("module warmth: no mutations lead from UNKNOWN to its goal grade=BAD",)),
     "another goal for the same variable": ("goals: {up: {power: 'OFF'}}", DeclarationError,
-                                           ("module thermal", "wants power=OFF", "contradiction", "power=ON")),
+                                           ("module warmth", "wants power=OFF", "contradiction", "power=ON")),
     "goals that exclude each other": (f"{GRADE}mutations:\n  look: {{changes: {{grade: [UNKNOWN, GOOD]}}, "
                                       "requires: {power: 'OFF'}}\ngoals: {up: {grade: GOOD}}", DeclarationError,
-                                      ("module thermal", "wants grade=GOOD", "contradiction", "power=ON")),
+                                      ("module warmth", "wants grade=GOOD", "contradiction", "power=ON")),
     "a variable twice": ("variables: {power: {values: [WEAK, STRONG]}}", DeclarationError,
-                         ("module thermal: variable power is declared by module powerman already",)),
+                         ("module warmth: variable power is declared by module powerman already",)),
     "a mutation twice": (f"{GRADE}mutations:\n  power-on: {{changes: {{grade: [UNKNOWN, GOOD]}}}}", DeclarationError,
-                         ("module thermal: mutation power-on is declared by module powerman already",)),
+                         ("module warmth: mutation power-on is declared by module powerman already",)),
     "a mutation of an unknown variable": ("mutations:\n  fix: {changes: {grad: [BAD, GOOD]}}", DeclarationError,
-                                          ("module thermal", "mutation fix", "not declared", "grad=BAD")),
+                                          ("module warmth", "mutation fix", "not declared", "grad=BAD")),
     "a variable that nothing discovers": (f"{GRADE}mutations:\n  fix: {{changes: {{grade: [BAD, GOOD]}}}}", DeclarationError,
-                                          ("module thermal", "mutation fix", "no mutation discovers its variable grade")),
+                                          ("module warmth", "mutation fix", "no mutation discovers its variable grade")),
     "a goal of an unknown variable": ("goals: {up: {grade: GOOD}}", DeclarationError,
-                                      ("module thermal", "'grade'", "not declared")),
-    "an unknown variable that is watched": ("watches: [grade]", DeclarationError, ("module thermal", "'grade'", "not declared")),
-    "a name that is none": ("variables: {Grade: {values: [GOOD]}}", DeclarationError, ("module thermal", "variable 'Grade'")),
+                                      ("module warmth", "'grade'", "not declared")),
+    "an unknown variable that is watched": ("watches: [grade]", DeclarationError, ("module warmth", "'grade'", "not declared")),
+    "a name that is none": ("variables: {Grade: {values: [GOOD]}}", DeclarationError, ("module warmth", "variable 'Grade'")),
     "an event kind of another": ("events: {head.started: {meaning: x}}", DeclarationError,
-                                 ("module thermal", "declared by module head")),
-    "too many states": (too_many(), GraphTooLarge, ("module thermal", "more than 200000 states", "v7 (8)")),
-    "an unknown key": ("variabels: {}", InputError, ("of module thermal", "module.yaml:2:1", "did you mean variables?")),
+                                 ("module warmth", "declared by module head")),
+    "too many states": (too_many(), GraphTooLarge, ("module warmth", "more than 200000 states", "v7 (8)")),
+    "an unknown key": ("variabels: {}", InputError, ("of module warmth", "module.yaml:2:1", "did you mean variables?")),
     "an unknown key further in": ("mutations:\n  fix: {changes: {}, retry: 3}", InputError,
-                                  ("of module thermal", "module.yaml:3:22", "mutations.fix.retry", "did you mean retries?")),
+                                  ("of module warmth", "module.yaml:3:22", "mutations.fix.retry", "did you mean retries?")),
     "a value of another type": ("mutations:\n  fix: {changes: {grade: [BAD]}}", InputError,
-                                ("of module thermal", "module.yaml:3:18", "mutations.fix.changes", "length 2")),
+                                ("of module warmth", "module.yaml:3:18", "mutations.fix.changes", "length 2")),
 }
 
 
@@ -86,13 +86,13 @@ def test_what_is_right_is_loaded(tmp_path: Path) -> None:
 
 
 CONFIG = {
-    "  thermal: {comand: [x]}": ("config.yaml:4:13", "modules.thermal.comand", "did you mean command?"),
-    "  thermal: {command: [x]}": ("module thermal", "it has a command and declares nothing", "modules.thermal.declares"),
-    "  thermal: {command: [x], declares: /none.yaml}": ("cannot read /none.yaml", "no such file", "modules.thermal.declares"),
-    "  thermal: {declares: /nowhere/module.yaml}": ("module thermal", "it declares and has no program", "modules.thermal.command"),
-    "  thermel: {}": ("module thermel", "no installed package offers it", "did you mean thermal?"),
-    "  thermal: {settings: {limit: hot}}": ("module thermal: its settings: ", "$.limit"),
-    "  thermal: {settings: {limt: 3}}": ("module thermal: its settings: ", "`limt`"),
+    "  warmth: {comand: [x]}": ("config.yaml:4:12", "modules.warmth.comand", "did you mean command?"),
+    "  warmth: {command: [x]}": ("module warmth", "it has a command and declares nothing", "modules.warmth.declares"),
+    "  warmth: {command: [x], declares: /none.yaml}": ("cannot read /none.yaml", "no such file", "modules.warmth.declares"),
+    "  warmth: {declares: /nowhere/module.yaml}": ("module warmth", "it declares and has no program", "modules.warmth.command"),
+    "  warmht: {}": ("module warmht", "no installed package offers it", "did you mean warmth?"),
+    "  warmth: {settings: {limit: hot}}": ("module warmth: its settings: ", "$.limit"),
+    "  warmth: {settings: {limt: 3}}": ("module warmth: its settings: ", "`limt`"),
     "  broken: {}": ("module broken: its package fails: ZeroDivisionError: division by zero",),
     "  quits: {}": ("module quits: its package fails: SystemExit",),
     "  other: {}": ("module other: its entry point is not a Module of that name",),
@@ -104,16 +104,16 @@ CONFIG = {
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packages of the site, as pip would have installed them: one that works, and what can be wrong with one."""
     code = {
-        "thermal": """
+        "warmth": """
             import msgspec
             from layercake.moduleapi.module import Module
             class Settings(msgspec.Struct, forbid_unknown_fields=True):
                 limit: int = 70
-            MODULE = Module(name="thermal", doc="x", settings=Settings)
+            MODULE = Module(name="warmth", doc="x", settings=Settings)
             """,
         "broken": "1 / 0",
         "quits": "raise SystemExit(3)",
-        "other": "from sitemodule_thermal import MODULE",
+        "other": "from sitemodule_warmth import MODULE",
         "handless": """
             from layercake.kraken.mutation import declare
             from layercake.moduleapi.module import Module
@@ -143,9 +143,9 @@ def test_a_wrong_entry_in_the_settings_is_refused(tmp_path: Path, line: str) -> 
 
 @pytest.mark.usefixtures("packages")
 def test_a_package_is_loaded_with_its_settings(tmp_path: Path) -> None:
-    (tmp_path / settings.FILE_NAME).write_text(HEAD + "modules:\n  thermal: {settings: {limit: 80}}\n")
+    (tmp_path / settings.FILE_NAME).write_text(HEAD + "modules:\n  warmth: {settings: {limit: 80}}\n")
     table, _ = load_modules(tmp_path, settings.load(tmp_path))
-    assert table.settings["thermal"].limit == 80
+    assert table.settings["warmth"].limit == 80
 
 
 @pytest.mark.parametrize("case", ["unreachable goal", "too many states", "an unknown key further in"])

@@ -24,28 +24,28 @@ const { ModuleHost } = grpc.loadPackageDefinition(definition).layercake.module.v
 const stream = new ModuleHost(`unix:${socket}`, grpc.credentials.createInsecure()).Attach()
 const say = (message) => stream.write(message)
 
-function thermal (node) {
-  return { thermal: node.celsius > settings.limit_c ? 'HIGH' : 'NORMAL' }
+function warmth (node) {
+  return { warmth: node.celsius > settings.limit_c ? 'HIGH' : 'NORMAL' }
 }
 
 // The mutations: each carries out one attempt and gives back what it has found out about the node, or throws.
 
 const mutations = {
-  async 'thermal-discover' (node) {
-    return thermal(node)
+  async 'warmth-discover' (node) {
+    return warmth(node)
   },
 
-  async 'thermal-cool' (node, attempt) {
+  async 'warmth-cool' (node, attempt) {
     node.fans = 100
     await new Promise((resolve) => timers.set(attempt.id, setTimeout(resolve, 100)))
     node.celsius = settings.room_c
-    say({ event: { node: attempt.node, kind: 'thermal.cooled', text: `${node.name} is at ${node.celsius} degrees again` } })
-    return thermal(node)
+    say({ event: { node: attempt.node, kind: 'warmth.cooled', text: `${node.name} is at ${node.celsius} degrees again` } })
+    return warmth(node)
   }
 }
 
 const calls = {
-  'thermal.read' (node) {
+  'warmth.read' (node) {
     return { celsius: node.celsius, fans: node.fans }
   }
 }
@@ -92,4 +92,4 @@ const heard = {
 stream.on('data', (message) => heard[message.kind]?.(message[message.kind]))
 stream.on('end', () => process.exit(0))
 stream.on('error', (error) => { console.error(`the head went away: ${error.details || error.message}`); process.exit(1) })
-say({ hello: { version: API_VERSION, service: 'thermal', instance, cookie } })
+say({ hello: { version: API_VERSION, service: 'warmth', instance, cookie } })

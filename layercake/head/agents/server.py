@@ -41,6 +41,7 @@ from layercake.head.pki import Authority, name_of
 from layercake.head.settings import Settings
 from layercake.head.state.desire import Desire
 from layercake.head.state.store import Record, Session, Store, Trust
+from layercake.head.thermal.keeper import ThermalKeeper
 from layercake.head.tpm.keeper import Tpms
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable, WireError
@@ -72,10 +73,10 @@ class NodeApi:
     def __init__(
         self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
         images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
-        vault: Vault, files: Room, machines: Machines, disks: DiskRoom, tpms: Tpms,
+        vault: Vault, files: Room, machines: Machines, disks: DiskRoom, tpms: Tpms, thermal: ThermalKeeper,
     ) -> None:
         self._tpms, self._attest = tpms, AttestApi(joining, tpms, self._claimed)
-        self._files, self._disks = files, disks
+        self._files, self._disks, self._thermal = files, disks, thermal
         self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
@@ -282,6 +283,8 @@ class NodeApi:
                 self._files.said[record.node.id] = said_of_files(event.get("data", {}))
             if kind is minos.events.DISKS:
                 self._disks.heard(record, event.get("data", {}))
+            if kind is minos.events.THERMAL:
+                self._thermal.heard(record, event.get("data", {}))
             if heard(record, kind, text, event.get("data", {})):
                 self._store.mark(record)
         if too_many:

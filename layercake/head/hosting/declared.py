@@ -2,7 +2,7 @@
 
     modules:
       cooling: {}                                                      a package with the entry point layercake.modules: cooling
-      thermal: {command: [node, /opt/thermal/main.js], declares: /opt/thermal/module.yaml, settings: {limit_c: 80}}
+      warmth: {command: [node, /opt/warmth/main.js], declares: /opt/warmth/module.yaml, settings: {limit_c: 80}}
 
 A program declares its variables and mutations in a YAML file of its own, so that they can be checked before anything runs. What is
 installed is only offered; what is named in config.yaml is loaded.

@@ -1,0 +1,1 @@
+"""How warm nodes are, and what is done about it."""
