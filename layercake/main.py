@@ -20,6 +20,7 @@ from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.head.access.caller import printable
 from layercake.head.head import Head
+from layercake.head.logs.gather import Logs
 from layercake.head.state.store import Event
 from layercake.kraken.errors import InputError
 
@@ -53,8 +54,10 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     head.store.listen(events_to_log(settings.log_events))
+    logs = Logs(settings.logs, head)
     try:
         await head.start()
+        logs.start()
         await api.start()
         log.info("serving %s: nodes come to %s, people to %s", data_dir, settings.head_url, settings.socket)
         notifier.say("READY=1", f"STATUS=nodes come to {settings.head_url}, people to {settings.socket}")
@@ -67,6 +70,7 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier)
         notifier.say("STOPPING=1")
         await api.stop()
         await head.stop()
+        await logs.stop()
 
 
 def serve(data_dir: Path) -> int:

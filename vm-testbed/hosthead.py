@@ -45,6 +45,12 @@ async def serve(data: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await head.start()
     await api.start()
+    logs = None
+    if getattr(head.settings, "logs", None):  # other versions have none
+        from layercake.head.logs.gather import Logs
+
+        logs = Logs(head.settings.logs, head)
+        logs.start()
     try:
         while not stop.is_set():
             write_tokens(head, data / "tokens")
@@ -52,6 +58,8 @@ async def serve(data: Path) -> None:
     finally:
         await api.stop()
         await head.stop()
+        if logs is not None:
+            await logs.stop()
 
 
 if __name__ == "__main__":

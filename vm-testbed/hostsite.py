@@ -36,7 +36,7 @@ class HostSite(HeadClient):
 
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
                  store: ImageSettings | None = None, groups: Sequence[str] = (), modules: Mapping[str, SiteModule] | None = None,
-                 python: str = sys.executable) -> None:
+                 python: str = sys.executable, logs: Mapping[str, Any] | None = None) -> None:
         super().__init__(directory / "head/api.sock", directory / "head.log", without=(modules or {}).keys())
         self.directory = directory
         self.data = directory / "head"
@@ -47,6 +47,7 @@ class HostSite(HeadClient):
         self._sync = sync or SyncSettings(hello_s=1.0, dead_s=4.0, probe_s=1.0)
         self._store = store or ImageSettings()
         self._modules = dict(modules or {})
+        self._logs = dict(logs or {})
         self._python = python
         self.code = ROOT
         self.environment: dict[str, str] = {}
@@ -61,7 +62,8 @@ class HostSite(HeadClient):
     def begin(self) -> None:
         """Starts the head and the nodes' agents."""
         self.namespace.up()
-        settings = {"socket": str(self.socket), "sync": self._sync, "images": self._store, "modules": self._modules}
+        settings = {"socket": str(self.socket), "sync": self._sync, "images": self._store, "modules": self._modules,
+                    **({"logs": self._logs} if self._logs else {})}
         init(self.data, self.namespace.inside, msgspec.to_builtins(settings), python=self._python)
         (self.data / "boot").mkdir()
         self.start_head()

@@ -100,6 +100,9 @@ SERVICE_FLOODS = EventKind("service.floods", _W, "A module told more than a hist
 WEBHOOK_FAILED = EventKind("webhook.failed", _W, "A webhook does not take events: they wait, and it is tried again.")
 WEBHOOK_WELL = EventKind("webhook.well", _I, "A webhook takes events again; the text says what was left out.")
 
+LOGS_FAILED = EventKind("logs.failed", _W, "A collector of logs takes nothing: the lines wait, and it is tried again.", page="logs")
+LOGS_WELL = EventKind("logs.well", _I, "A collector of logs takes lines again; the text says how many were left out.")
+
 IMAGE_ADDED = EventKind("image.added", _I, "An image was put into the store.")
 IMAGE_REMOVED = EventKind("image.removed", _I, "An image's name was taken out of the store.")
 IMAGE_PRUNED = EventKind("image.pruned", _I, "Contents that nothing needs were deleted.")
@@ -138,7 +141,7 @@ EVENTS: tuple[EventKind, ...] = (
     REPEATED, NODE_REVOKED, AUTHORITY_ROTATING, AUTHORITY_ROTATED, NODE_EVENT, NODE_FLOODS,
     NODE_EXEC, NODE_EXEC_ENDED, NODE_CONSOLE, NODE_CONSOLE_LEFT,
     NODE_CLEAR_FAILED, SYNC_ATTACHED, SYNC_LOST, SECRET_REFUSED, SECRET_EXPOSED,
-    SECRET_UNREADABLE, WEBHOOK_FAILED, WEBHOOK_WELL, SERVICE_RUNNING, IMAGE_KEYS,
+    SECRET_UNREADABLE, WEBHOOK_FAILED, WEBHOOK_WELL, LOGS_FAILED, LOGS_WELL, SERVICE_RUNNING, IMAGE_KEYS,
     SERVICE_UNWELL, SERVICE_DETACHED, SERVICE_REFUSED, SERVICE_FLOODS,
     IMAGE_ADDED, IMAGE_REMOVED, IMAGE_PRUNED, IMAGE_ROLL, IMAGE_ROLL_BACK,
     IMAGES_READY, IMAGES_UNWELL, ROLL_STARTED, ROLL_ROLLING, ROLL_BATCH, ROLL_STAGE, ROLL_PAUSED, ROLL_RESUMED,

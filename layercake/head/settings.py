@@ -18,6 +18,7 @@ from layercake.head import modules
 from layercake.head.access.people import OidcSettings
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.hosting.declared import SiteModule
+from layercake.head.logs.settings import LogSettings
 from layercake.head.webhooks.settings import WebhookSettings
 from layercake.inventory import structs
 from layercake.inventory.problems import Problems
@@ -105,6 +106,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         description="Events that are at least so grave are in the head's log too; in systemd's journal with the fields "
                     "LAYERCAKE_NODE, LAYERCAKE_KIND, LAYERCAKE_EVENT.")] = "warning"
     webhooks: Annotated[dict[str, WebhookSettings], Meta(description="Who is told of events by HTTP, by a name for people.")] = {}
+    logs: Annotated[dict[str, LogSettings], Meta(
+        description="Who gets the head's log, and those of containers and consoles, by a name for people.")] = {}
     modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
     sections: dict[str, Any] = {}
 
@@ -200,7 +203,8 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
                 problems.add(mark, f"more_networks.{name}: {more.network} overlaps with {other.network}, where the head is too")
 
 
-_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks", "log_events")
+_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks", "log_events",
+          "logs")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 

@@ -21,6 +21,7 @@ STATE, TROUBLES, LOG, SEARCH = "console.state", "console.troubles", "console.log
 ATTACH, FOLLOW, WRITE, DETACH = "console.attach", "console.follow", "console.write", "console.detach"
 _LAST_S = 2.0       # what `node explain` waits for the last lines
 _AGAIN_S = 1.0
+_END = 1 << 62      # behind all that a console may ever say
 _WHOLE_S = 0.05     # between two tries to have the rest of a long paste taken
 
 
@@ -36,6 +37,10 @@ class Attached:
         asked = {"node": self._node, "who": self._who, "write": self._write, "take": take}
         answer = await self._head.ask(ATTACH, asked)
         self._reader, self._position = str(answer["reader"]), int(answer["position"])
+
+    def to_end(self) -> None:
+        """What was said before is not wanted."""
+        self._position = _END
 
     async def follow(self) -> tuple[bytes, dict[str, Any]]:
         """(what came, how it is: state, why, writer, readers, writes, lost), as soon as there is news, and now and then."""

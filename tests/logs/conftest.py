@@ -1,0 +1,61 @@
+"""A head, and what sends its log, as the head begins and ends that."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from layercake.head.logs import gather, sender
+from layercake.head.logs.gather import Logs
+from layercake.head.logs.settings import LogSettings
+from tests.support.collectors import Otlp
+from tests.support.world import World, opened
+
+Sending = Callable[..., contextlib.AbstractAsyncContextManager[Logs]]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A head with two nodes."""
+    async with opened(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def sending(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
+    """Sends to one collector, quickly."""
+    for module, name, value in ((sender, "GATHER_S", 0.02), (sender, "FIRST_S", 0.02), (sender, "LONGEST_S", 0.1),
+                                (gather, "LOOK_S", 0.1), (gather, "AGAIN_S", 0.1)):
+        monkeypatch.setattr(module, name, value)
+
+    @contextlib.asynccontextmanager
+    async def begin(**settings: Any) -> AsyncIterator[Logs]:
+        found = Logs({"site": LogSettings(**settings)}, world.head)
+        found.start()
+        try:
+            yield found
+        finally:
+            await found.stop()
+
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.INFO)
+    yield begin
+    root.setLevel(before)
+
+
+@pytest.fixture
+async def otlp() -> AsyncIterator[tuple[Otlp, str]]:
+    """A collector, and where it is."""
+    found, app = Otlp(), web.Application()
+    app.router.add_post("/v1/logs", found.handle)
+    async with TestServer(app) as server:
+        yield found, str(server.make_url("/v1/logs"))
+        found.hangs.set()

@@ -1,0 +1,74 @@
+"""Containers' logs of real agents in namespaces of their own, and a console by Serial over LAN, to a real rsyslog."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
+from hostsite import HostSite
+from smallimages import build_plain_image
+
+from tests.console.conftest import Room, opened
+from tests.console.conftest import until as seen
+from tests.logs.conftest import Sending
+from tests.support.collectors import Otlp, syslog, until
+from tests.support.world import World
+
+
+@pytest.mark.root
+def test_containers_logs_reach_the_collector() -> None:
+    with tempfile.TemporaryDirectory(prefix="layercake-logs-") as scratch:
+        directory = Path(scratch)
+        (directory / "collector").mkdir()
+        server = syslog(directory / "collector", "tcp", port=5514)
+        site = HostSite(directory / "site", 2, {"one": build_plain_image(directory / "one.squashfs", "one")},
+                        groups=["told", "quiet"], logs={"site": {"to": "tcp://127.0.0.1:5514", "containers": "@told"}})
+        try:
+            site.begin()
+            with server.running(site.namespace.inside):
+                site.wait("both run", lambda: all(n["status"] == "converged" for n in site.states().values()), 120)
+                site.wait("its lines are there", lambda: sum("one line" in text for text in server.texts) >= 3, 120)
+        finally:
+            site.down()
+        lines = [line for line in server.lines if "one line" in line[6]]
+        assert {(line[2], line[3]) for line in lines} == {("h0", "one")}, "of the nodes that were asked for"
+        numbers = [int(line[6].rpartition(" ")[2]) for line in lines]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "each once, in their order"
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    """The BMC's side of a console."""
+    (tmp_path / "powerman").mkdir()
+    async with opened(tmp_path / "powerman", known=False) as found:
+        yield found
+
+
+async def test_a_consoles_lines_reach_the_collector(world: World, room: Room, sending: Sending, otlp: tuple[Otlp, str]) -> None:
+    async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+        return json.loads(json.dumps(await room.service.call(method, json.loads(json.dumps(params)))))
+
+    world.head.host.call = ask  # type: ignore[method-assign]
+    key = world.node("n0").node.id
+    await room.service.node_changed(key, {"name": "n0", "firmware": "bios", "bmc": {
+        "driver": "ipmi", "address": "127.0.0.1", "port": room.bmc.port, "username": "admin", "password": "pw"}})
+    await room.service.call("power.refresh", {"node": key})
+    await seen("it is open", lambda: room.sol.owner)
+    room.sol.write(b"said before\r\n")
+    await seen("it is heard", lambda: room.service.consoles.of(key).readers.end > 10)
+    found, where = otlp
+    async with sending(to=where, consoles="n0"):
+        await until(lambda: room.service.consoles.of(key).readers.names == ["logs"])
+        room.sol.write(b"\x1b[31mKernel panic\x1b[0m - not syncing\r\n")
+        await until(lambda: [r for r in found.records if "Kernel panic" in r["text"]])
+    [record] = [r for r in found.records if "Kernel panic" in r["text"]]
+    assert (record["host.name"], record["service.name"], record["layercake.source"]) == ("n0", "console", "console")
+    assert "\x1b" not in record["text"] and not [r for r in found.records if r["text"] == "said before"]

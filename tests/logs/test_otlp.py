@@ -1,0 +1,118 @@
+"""Logs by OTLP, parsed by the published schema; a collector that hangs or refuses is in nobody's way."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from layercake.base.secrets import Vault
+from layercake.head.logs import entry, sender
+from layercake.head.logs.entry import Entry, Waiting, plain
+from layercake.head.logs.gather import Pieces
+from layercake.head.logs.settings import secret, to
+from layercake.moduleapi.fields import Mistake
+from tests.logs.conftest import Sending
+from tests.support.collectors import Otlp, until
+from tests.support.world import World
+
+log = logging.getLogger("layercake.tests")
+SECRET = "Bearer a-canary-for-the-collector"
+
+
+async def test_it_is_otlp(world: World, sending: Sending, otlp: tuple[Otlp, str]) -> None:
+    found, where = otlp
+    place = world.directory / "hooks/logs"
+    place.mkdir(parents=True)
+    (place / "key").write_text(SECRET)
+    (place / "key").chmod(0o600)
+    world.head.vault = Vault(world.directory / "hooks", {})
+    async with sending(to=where, authorization="key", level="warning"):
+        log.info("not grave enough")
+        log.warning("a warning")
+        await until(lambda: [r for r in found.records if r["text"] == "a warning"])
+    [record] = [r for r in found.records if r["text"] == "a warning"]
+    assert (record["service.name"], record["severity"], record["layercake.logger"]) == ("layercake", "WARN", "layercake.tests")
+    assert abs(record["at"] - time.time()) < 120
+    assert not [r for r in found.records if r["text"] == "not grave enough"]
+    assert {headers["Authorization"] for headers in found.headers} == {SECRET}
+    assert SECRET.split()[1] not in str([e.text for e in world.head.store.events])
+
+
+async def test_it_is_sent_again_until_it_is_taken_and_told_once(world: World, sending: Sending, otlp: tuple[Otlp, str]) -> None:
+    found, where = otlp
+    found.answers = [503, 429, 500, 401]
+    async with sending(to=where):
+        log.info("one")
+        await until(lambda: [r for r in found.records if r["text"] == "one"])
+    assert found.asked >= 5
+    assert [k for k in world.kinds("") if k.startswith("logs.")] == ["logs.failed", "logs.well"]
+
+
+async def test_what_it_will_never_take_is_left_out(world: World, sending: Sending, otlp: tuple[Otlp, str]) -> None:
+    found, where = otlp
+    found.answers = [400]
+    async with sending(to=where):
+        log.info("poison")
+        await until(lambda: "logs.failed" in world.kinds(""))
+        log.info("after it")
+        await until(lambda: [r for r in found.records if r["text"] == "after it"])
+        await until(lambda: "logs.well" in world.kinds(""))
+    assert not [r for r in found.records if r["text"] == "poison"]
+    assert "left out" in next(e.text for e in world.events_of("") if e.kind == "logs.well")
+
+
+async def test_one_that_hangs_costs_a_bounded_queue_and_nobody_waits(
+        world: World, sending: Sending, otlp: tuple[Otlp, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "MOST", 50)
+    monkeypatch.setattr(sender, "ANSWER_S", 0.2)
+    found, where = otlp
+    found.hangs.clear()
+    async with sending(to=where) as logs:
+        log.info("first")
+        await until(lambda: found.asked > 0)
+        began = time.monotonic()
+        for number in range(500):
+            log.handle(logging.LogRecord(log.name, logging.INFO, f"file{number}", number, f"line {number}", (), None))
+        assert time.monotonic() - began < 5
+        assert len(logs._senders[0].waiting) <= 50
+        found.hangs.set()
+        await until(lambda: [r for r in found.records if r["text"] == "line 499"])
+    assert [r for r in found.records if r["text"].endswith("lines are left out here: they could not be sent")]
+
+
+def test_lines_that_wait_are_bounded_by_bytes_too() -> None:
+    waiting = Waiting()
+    for number in range(4000):
+        waiting.add(Entry(0.0, 6, f"{number} " + "x" * 8000))
+    taken, left_out = waiting.take(10_000)
+    assert sum(len(one.text) for one in taken) <= entry.MOST_BYTES and left_out == 4000 - len(taken)
+    assert taken[-1].text.startswith("3999 ")
+
+
+def test_lines_out_of_pieces() -> None:
+    pieces = Pieces()
+    assert pieces.add("a\u00e4".encode()[:2]) == [] and pieces.add("\u00e4".encode()[1:] + b"b\r\n\nc") == ["a\u00e4b"]
+    assert pieces.add(b"\x1b]0;owned\x07\n") == ["c\ufffd]0;owned\ufffd"]
+    [long] = pieces.add(b"y" * 9000)
+    assert long == plain("y" * 9000) and len(long) < 8200
+
+
+@pytest.mark.parametrize("address", ["udp://log.example", "tcp://10.0.0.1:5514", "tls://log.example:6514", "https://otel.example:4318/v1/logs",
+                                     "http://127.0.0.1:4318/v1/logs", "http://[::1]:4318/v1/logs"])
+def test_addresses_that_are_taken(address: str) -> None:
+    assert to(address) == address
+
+
+@pytest.mark.parametrize("address", ["log.example", "http://otel.example/v1/logs", "https://user:pw@otel.example", "ftp://x", "tls://",
+                                     "udp://h/path", "tcp://h:99999", "https://h/a b"])
+def test_addresses_that_are_refused(address: str) -> None:
+    with pytest.raises(Mistake):
+        to(address)
+
+
+def test_a_secret_is_a_name() -> None:
+    assert secret("key") == "key"
+    with pytest.raises(Mistake):
+        secret("../../etc/shadow")
