@@ -189,6 +189,7 @@ def undriven(root: str = SYS) -> dict[str, list[str]]:
 def modaliases(root: str = SYS) -> Iterator[str]:
     """What the machine's devices say they are. By way of the buses: a walk of all of sysfs takes ten times as long."""
     yield _read(f"{root}/class/dmi/id/modalias")
+    yield _read(f"{root}/devices/system/cpu/modalias")   # here, and not with each processor
     for bus in _names(f"{root}/bus"):
         devices = f"{root}/bus/{bus}/devices"
         for device in _names(devices)[: 1 if bus == "cpu" else None]:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 DIRECTORY = "usr/lib/minos/modules"
 TOGETHER: Mapping[str, tuple[str, ...]] = {"ipmi_si": ("ipmi_devintf",), "ipmi_ssif": ("ipmi_devintf",), "mlx5_core": ("mlx5_ib",),
-                                           "mlx4_core": ("mlx4_en", "mlx4_ib"), "virtio_net": ("af_packet",)}
+                                           "mlx4_core": ("mlx4_en", "mlx4_ib"), "virtio_net": ("af_packet",),
+                                           "acpi_cpufreq": ("cpufreq_powersave",)}
 """What is loaded with a module, if it ships: no device asks for it."""
 
 ALWAYS = ("af_packet",)

@@ -44,6 +44,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
         "ocrdma", "rdma_rxe",
     ),
     "ipmi": ("ipmi_si", "ipmi_devintf", "ipmi_ssif", "ipmi_watchdog", "ipmi_poweroff", "i2c_i801", "i2c_piix4"),
+    "sensors": ("coretemp", "k10temp", "x86_pkg_temp_thermal", "acpi_cpufreq", "cpufreq_powersave"),
     "usb": (*HOSTS, "usb_storage", "uas", "usbhid", "hid_generic"),
     "misc": ("bonding", "8021q", "macvlan", "vxlan", "wireguard", "iTCO_wdt", "i6300esb", "softdog", "fuse"),
 }
@@ -108,7 +109,7 @@ class Profile:
 GENERAL = "server"
 VIRTUAL = "virtual"
 KNOWN: Mapping[str, Profile] = {p.name: p for p in (
-    Profile(GENERAL, modules=(NETWORK, "storage", "ipmi", "usb")),
+    Profile(GENERAL, modules=(NETWORK, "storage", "ipmi", "sensors", "usb")),
     Profile(VIRTUAL, _package(platform.machine(), "cloud-")),
 )}
 """The profiles that need no telling: machines as they are sold, and virtual machines of KVM."""

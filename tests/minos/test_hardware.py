@@ -99,6 +99,15 @@ def test_what_a_module_needs_is_loaded_before_it_and_once(general: Kernel, machi
     assert machine.loaded[-1] == "ipmi_devintf" and "ipmi_si" in machine.loaded, "no device asks for ipmi_devintf"
 
 
+def test_the_processors_get_their_sensors_and_their_governor(general: Kernel, machine: Machine) -> None:
+    place = machine.root / "devices/system/cpu/modalias"
+    place.parent.mkdir(parents=True)
+    place.write_text("cpu:type:x86,ven0000fam0006mod00A7:feature:,0000,0001,00E8,01C0,01C6\n")
+    machine.device("pci", "0000:00:18.3", "pci:v00001022d00001463sv00000000sd00000000bc06sc00i00")
+    machine.plug(general, "sensors").wave()
+    assert set(machine.loaded) >= {"coretemp", "x86_pkg_temp_thermal", "k10temp", "acpi_cpufreq", "cpufreq_powersave"}
+
+
 def test_the_boot_card_comes_first_and_the_rest_later(general: Kernel, machine: Machine) -> None:
     machine.device("pci", "0000:00:02.0", E1000)
     machine.device("pci", "0000:00:05.0", "pci:v00001B36d00000010sv0sd0bc01sc08i02")
