@@ -240,6 +240,19 @@ async def test_it_comes_back_after_the_head_and_is_left_with_the_page(site: Site
             await asyncio.sleep(0.05)
 
 
+async def test_a_node_without_a_console_says_so_once(site: Site, rig: tuple[Serial, PowerService], guest: Look) -> None:
+    await rig[1].node_changed(site.world.node("n01").node.id, {"name": "n01", "firmware": "bios", "bmc": None})
+    tried: list[str] = []
+    guest.page.on("websocket", lambda socket: tried.append(socket.url))
+    await guest.sign_in(await site.token("ann", "operator"), "#/node/n01")
+    await guest.page.get_by_text("Console", exact=True).click()
+    await expect(guest.page.locator(".console .why")).to_contain_text("The console is none.", timeout=PATIENT)
+    await expect(guest.page.locator(".console-state")).to_have_text("There is nothing to open.")
+    await guest.page.wait_for_timeout(1500)
+    assert sum(url.endswith("/console") for url in tried) == 1, "it is not asked for again and again"
+    guest.said.clear()
+
+
 async def test_a_head_without_xterm_says_so_and_the_rest_works(
         site: Site, serial: Serial, guest: Look) -> None:
     await guest.page.route("**/xterm/*", lambda route: route.fulfill(status=404))

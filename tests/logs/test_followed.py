@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -13,6 +14,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
+from headclient import HeadClient
+from headinit import init
+from hostnode import HeadNamespace
 from hostsite import HostSite
 from smallimages import build_plain_image
 
@@ -21,6 +25,8 @@ from tests.console.conftest import until as seen
 from tests.logs.conftest import Sending
 from tests.support.collectors import Otlp, syslog, until
 from tests.support.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.root
@@ -72,3 +78,43 @@ async def test_a_consoles_lines_reach_the_collector(world: World, room: Room, se
     [record] = [r for r in found.records if "Kernel panic" in r["text"]]
     assert (record["host.name"], record["service.name"], record["layercake.source"]) == ("n0", "console", "console")
     assert "\x1b" not in record["text"] and not [r for r in found.records if r["text"] == "said before"]
+
+
+class Served(HeadClient):
+    """`layercake serve` in a namespace of its own."""
+
+    def __init__(self, directory: Path, logs: Mapping[str, Any]) -> None:
+        super().__init__(directory / "head/api.sock", directory / "head.log")
+        self.namespace, self._data, self._logs = HeadNamespace(), directory / "head", logs
+
+    def begin(self) -> None:
+        """From nothing to a head that answers."""
+        self.namespace.up()
+        init(self._data, self.namespace.inside, {"socket": str(self._data / "api.sock"), "logs": self._logs})
+        (self._data / "boot").mkdir()
+        argv = [*self.namespace.inside, sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self._data)]
+        self.serve(lambda log: subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def end(self) -> None:
+        """SIGTERM, and its namespace away."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(60)
+        self.namespace.down()
+
+
+@pytest.mark.root
+def test_the_log_of_a_head_reaches_the_collector(tmp_path: Path) -> None:
+    (tmp_path / "collector").mkdir()
+    server = syslog(tmp_path / "collector", "tcp", port=5514)
+    head = Served(tmp_path, {"site": {"to": "tcp://127.0.0.1:5514"}})
+    try:
+        head.begin()
+        with server.running(head.namespace.inside):
+            head.wait("its log is there", lambda: any(text.startswith("serving ") for text in server.texts), 120)
+            head.api("POST", "/v1/guard/freeze", {"range": "", "reason": "a test of logs"})
+            head.wait("an event is there", lambda: any("a test of logs" in text for text in server.texts), 120)
+            [frozen] = [line for line in server.lines if "a test of logs" in line[6]]
+            assert frozen[4] == "guard.frozen" and frozen[1] == "28"
+    finally:
+        head.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
@@ -11,7 +12,8 @@ import pytest
 
 from layercake.head import pki
 from layercake.head.events import OUTAGE_CALLED
-from layercake.head.logs.entry import Entry
+from layercake.head.logs import sender
+from layercake.head.logs.entry import MOST, Entry
 from layercake.head.logs.syslog import DATAGRAM, _cut, message
 from layercake.main import events_to_log
 from tests.logs.conftest import Sending
@@ -19,6 +21,11 @@ from tests.support.collectors import syslog, until
 from tests.support.world import World
 
 log = logging.getLogger("layercake.tests")
+
+
+def established(port: int) -> list[str]:
+    """The connections to a port of this machine that our side has open (proc(5)): state 01."""
+    return [line for line in Path("/proc/net/tcp").read_text().splitlines() if f"0100007F:{port:04X} 01 " in line]
 
 
 @pytest.mark.parametrize("kind", ["udp", "tcp", "tls"])
@@ -60,6 +67,32 @@ async def test_what_could_not_be_sent_waits_and_is_sent(world: World, sending: S
             await until(lambda: "after it came back" in server.texts)
     assert server.texts.index("while it was away") < server.texts.index("after it came back")
     assert world.kinds("").count("logs.failed") <= 2
+
+
+async def test_a_server_that_reads_nothing_costs_one_connection(
+        world: World, sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "ANSWER_S", 0.3)
+    opened = 0
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        await over.wait()
+        writer.close()
+
+    over = asyncio.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    server = await asyncio.start_server(deaf, sock=listening, limit=1024)
+    port = listening.getsockname()[1]
+    async with sending(to=f"tcp://127.0.0.1:{port}") as logs:
+        for number in range(1000):
+            log.handle(logging.LogRecord(log.name, logging.INFO, f"file{number}", number, "z" * 8000, (), None))
+        await until(lambda: opened >= 4)
+        assert len(established(port)) <= 2, "one that is given up is closed"
+        assert len(logs._senders[0].waiting) <= MOST
+    over.set()
+    server.close()
 
 
 async def test_a_certificate_of_another_is_refused(world: World, sending: Sending, tmp_path: Path) -> None:

@@ -124,14 +124,18 @@ class Session {
 
   /** It could not be opened: an answer to an ordinary request says why. */
   async refused() {
+    let [why, never] = ["", false];
     try {
-      await api.get(`${this.path}/log`, { lines: 1 });
-      const { consoles } = await api.get("/v1/consoles", { range: this.name });
-      put(this.trouble, consoles.map((/** @type {any} */ one) => one.error || one.why || `The console is ${one.state}.`).join(" "));
+      const [one] = (await api.get("/v1/consoles", { range: this.name })).consoles;
+      why = [`The console is ${one.state}.`, one.error || one.why].filter(Boolean).join(" ");
+      never = one.state === "none" || one.state === "off";
     } catch (error) {
-      put(this.trouble, ...failure(error));
+      why = failure(error).filter((part) => typeof part === "string").join("; ");
     }
-    this.again();
+    if (this.over) return;
+    if (this.trouble.textContent !== why) put(this.trouble, why);
+    if (never) put(this.state, "There is nothing to open.");
+    else this.again();
   }
 
   again() {

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 MOST, MOST_BYTES = 10_000, 8 << 20
 """Lines that wait for one collector, and their bytes."""
+BATCH_BYTES = 1 << 20
+"""Bytes of what is sent at once: collectors refuse what is too long."""
 LINE = 8192
 """Characters of a line; the rest of a longer one is left out."""
 
@@ -47,10 +49,14 @@ class Waiting:
                 self._left_out += 1
 
     def take(self, most: int) -> tuple[list[Entry], int]:
-        """The oldest, at most so many, which wait no more; and how many were left out before them."""
+        """The oldest, at most so many and about BATCH_BYTES, which wait no more; and how many were left out before them."""
+        taken: list[Entry] = []
+        size = 0
         with self._lock:
-            taken = [self._lines.popleft() for _ in range(min(most, len(self._lines)))]
-            self._bytes -= sum(len(entry.text) for entry in taken)
+            while self._lines and len(taken) < most and size < BATCH_BYTES:
+                taken.append(self._lines.popleft())
+                size += len(taken[-1].text)
+            self._bytes -= size
             left_out, self._left_out = self._left_out, 0
         return taken, left_out
 

@@ -83,17 +83,24 @@ class Stream:
         """Sends them. Raises OSError."""
         try:
             if self._open is not None and (self._open[0].at_eof() or self._open[1].is_closing()):
-                self.close()
+                self._drop()
             if self._open is None:
                 self._open = await asyncio.open_connection(self._address.hostname, port_of(self._address), ssl=self._context)
+                self._open[1].transport.set_write_buffer_limits(0)  # what is drained is out of this process
             writer = self._open[1]
             for entry in entries:
                 data = message(entry, self._head)
                 writer.write(b"%d %s" % (len(data), data))
             await writer.drain()
         except BaseException:
-            self.close()
+            self._drop()
             raise
+
+    def _drop(self) -> None:
+        """Ends the connection, also with one that does not read."""
+        if self._open is not None:
+            self._open[1].transport.abort()
+            self._open = None
 
     def close(self) -> None:
         """Ends the connection."""
