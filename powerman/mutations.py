@@ -185,8 +185,10 @@ async def _remind(attempt: Attempt) -> None:
 @mutation("power-off", changes={"power": ("ON", "OFF")}, excludes={"run": "SYNC", "busy": "BUSY"}, timeout=30.0,
           on_timeout=("power", "HANG"), guarded=True)
 async def power_off(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
-    """Power the node off; with parameter soft, let its system shut down first."""
+    """Power the node off; with parameter soft, let its system shut down first; with gentle, by that alone."""
     async with service.attempt(request) as attempt:
+        if attempt.params.get("gentle"):
+            return await _gently_off(attempt)
         if attempt.params.get("soft") and await _soft_off(attempt):
             return _found(PowerState.OFF)
         return await _hard_off(attempt)
@@ -194,8 +196,10 @@ async def power_off(service: PowerService, request: MutationRequest) -> Mapping[
 
 @mutation("power-reset", changes={"power": ("HANG", "OFF")}, timeout=30.0, guarded=True)
 async def power_reset(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
-    """Power off a node that hangs."""
+    """Power off a node that hangs; with parameter gentle, only if its system does it."""
     async with service.attempt(request) as attempt:
+        if attempt.params.get("gentle"):
+            return await _gently_off(attempt)
         return await _hard_off(attempt)
 
 
@@ -208,6 +212,19 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
         with contextlib.suppress(OperationFailed):
             await bmc.ask(bmc.driver.off)
     return await _becomes(attempt, PowerState.OFF, "power off")
+
+
+async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
+    """Asks the system inside to shut down, and waits for as long as an attempt may take. Raises OperationFailed for one that does
+    not, and Unsupported where the BMC cannot ask: its power is never cut."""
+    bmc = attempt.bmc
+    if await _patient(attempt, bmc.read) is PowerState.ON:
+        await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.off(soft=True)))
+    try:
+        return await _becomes(attempt, PowerState.OFF, "shut down", attempt.since + attempt.most_s)
+    except OperationFailed:
+        raise OperationFailed(f"cannot shut down {bmc.spec.name}: the BMC at {bmc.spec.where} has asked its system to, which does "
+                              "not", hint="does something in it listen to the power button?") from None
 
 
 async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -12,13 +12,17 @@ from layercake.api.route import CALLER, RANGE, Reach, Route, while_there
 from layercake.head.operations import Operations
 from layercake.moduleapi.module import Role
 
+_STATES = {"on": "up", "off": "off", "cycle": "cycle"}
+
 
 class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """on and off change what is wanted; cycle boots anew."""
+    """on and off change what is wanted; cycle boots anew. `soft`, with off: once the system inside has shut down by itself, and
+    never otherwise."""
 
     range: str
     action: Literal["on", "off", "cycle"]
     force: bool = False
+    soft: bool = False
 
 
 class CapRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,10 +59,10 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     async def change(request: web.Request, body: PowerRequest) -> Any:
         who = request[CALLER].by()
-        if body.action == "cycle":
+        if body.action == "cycle" and not body.soft:
             names = await ops.power.cycle(body.range, body.force, who)
         else:
-            names = await ops.nodes.set_state(body.range, "up" if body.action == "on" else "off", body.force, who)
+            names = await ops.nodes.set_state(body.range, _STATES[body.action], body.force, who, soft=body.soft)
         return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
 
     async def caps(request: web.Request, body: None) -> Any:

@@ -98,10 +98,11 @@ def _number(value: float | None, unit: str = "") -> str:
     return "-" if value is None else f"{value:,.10g}{unit}" if abs(value) < 1000 else f"{value:,.0f}{unit}"
 
 
-def _change(app: App, nodes: str, what: str, force: bool, yes: bool) -> Answer:
+def _change(app: App, nodes: str, what: str, force: bool, yes: bool, *, soft: bool = False) -> Answer:
     if what != "on" and not confirm_stop(app, nodes, f"Power {what}", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/power", {"range": nodes, "action": what, "force": force}, timeout=POWER_S)
+    body = {"range": nodes, "action": what, "force": force, **({"soft": True} if soft else {})}
+    answer = app.head.post("/v1/power", body, timeout=POWER_S)
     rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]
     code = OK if all(r["accepted"] for r in answer["nodes"]) else REFUSED
     return Answer(answer, lambda out: out.table(_RESULT, rows), code)
@@ -117,10 +118,11 @@ def on(app: App, nodes: str) -> Answer:
 @command(power)
 @nodes_argument
 @click.option("--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop.")
+@click.option("--soft", is_flag=True, help="Only if the system inside shuts down when its BMC asks it to.")
 @yes_option
-def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
+def off(app: App, nodes: str, force: bool, soft: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off."""
-    return _change(app, nodes, "off", force, yes)
+    return _change(app, nodes, "off", force, yes, soft=soft)
 
 
 @command(power)

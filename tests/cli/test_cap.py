@@ -66,3 +66,10 @@ def test_by_the_command(run: Callable[..., Any], head: Any) -> None:
     assert run("power", "cap", "n0", "none", "--yes").code == 1
     for wrong in ("0", "many", "-5", "70000", "3.5"):
         assert run("power", "cap", "--yes", "n0", "--", wrong).code == 2
+
+
+def test_a_soft_power_off_by_the_command(run: Callable[..., Any], head: Any) -> None:
+    head.answers["POST /v1/power"] = (200, {"nodes": [{"node": "n0", "accepted": True, "why": ""}]})
+    head.answers["GET /v1/nodes"] = (200, {"nodes": []})
+    assert run("power", "off", "n0", "--soft", "--yes").code == 0
+    assert head.asked("POST /v1/power") == [{"range": "n0", "action": "off", "force": False, "soft": True}]

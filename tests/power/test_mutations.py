@@ -125,6 +125,17 @@ async def test_power_off_is_hard_unless_asked(world: Any) -> None:
     assert "soft" not in world.drivers["n1"].calls
 
 
+async def test_a_gentle_power_off_never_cuts_the_power(world: Any) -> None:
+    driver = world.drivers["n1"]
+    driver.power = PowerState.ON
+    assert await world.mutate("power-off", timeout=30.0, gentle=True) == {"power": "OFF"} and "off" not in driver.calls
+    for step in ("power-off", "power-reset"):
+        driver.power, driver.soft_works, driver.calls = PowerState.ON, False, []
+        with pytest.raises(OperationFailed, match="has asked its system to, which does not"):
+            await world.mutate(step, timeout=30.0, gentle=True)
+        assert "soft" in driver.calls and "off" not in driver.calls and driver.power is PowerState.ON
+
+
 async def test_a_soft_power_off_waits_for_the_system(world: Any) -> None:
     driver = world.drivers["n1"]
     driver.power, driver.delay_s = PowerState.ON, 5.0

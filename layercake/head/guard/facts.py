@@ -28,12 +28,14 @@ class Stop(msgspec.Struct, frozen=True):
 
 class Order(msgspec.Struct, frozen=True):
     """What a person ordered of a node's power, carried out by the engine. A cycle is done when the node was seen off; forced, it
-    does not wait for images or for work that must not be interrupted."""
+    does not wait for images or for work that must not be interrupted. `soft`: the system inside shuts down by itself, or the node
+    stays on; such an order stands until it is done, or a person says something else."""
 
     what: Literal["cycle", "off"]
     force: bool
     by: str
     at: float
+    soft: bool = False
 
 
 class Care(msgspec.Struct, frozen=True):

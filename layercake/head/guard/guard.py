@@ -157,6 +157,10 @@ class Guard:
         self._admit()
         if not for_good:
             return
+        if order is not None and order.soft:    # what comes instead would cut its power
+            self._store.event(record, events.POWER_ORDER_FAILED, f"{order.what}, softly, ordered by {order.by} has failed: {why}; "
+                              f"it is left on (hint: `layercake power off {record.name}` cuts its power)")
+            return
         self._silent.pop(record.node.id, None)  # it was treated, and counts for no outage
         if order is not None:
             record.care = replace(record.care, order=None)

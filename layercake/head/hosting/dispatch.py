@@ -54,6 +54,8 @@ class Dispatcher:
 
     def _send(self, record: Record, flight: Flight, module: str) -> None:
         params: dict[str, object] = {"up": record.care.up}
+        if record.care.order is not None and record.care.order.soft:
+            params["gentle"] = True
         if record.planner.mutation(flight.mutation).joins:
             window = WINDOW_TIMES * max(m.timeout for m in record.planner.mutations if m.joins)
             params |= self._patience.params(record, flight.mutation, flight.attempt)

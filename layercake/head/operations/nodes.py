@@ -41,23 +41,31 @@ class Nodes:
         nodes = {r.name: r.node for r in self._store}
         return [self._store.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
 
-    async def set_state(self, text: str, state: str, force: bool, by: str = "") -> list[str]:
-        """Wants nodes up or off. Raises Refused for BUSY nodes that shall go off, unless forced."""
+    async def set_state(self, text: str, state: str, force: bool, by: str = "", *, soft: bool = False) -> list[str]:
+        """Wants nodes up or off; `soft`: off as soon as the system inside has shut down by itself, and never otherwise. Raises
+        Refused for BUSY nodes that shall go off, unless forced, and for nodes that nobody can ask to shut down."""
         if state not in ("up", "off"):
             raise InputError(f"cannot set state {state!r}: it is up or off")
+        if soft and (state != "off" or force):
+            raise InputError("cannot shut down softly and by force: choose one", hint="by force is without waiting for anything")
         who = said_by(by)
         async with self._head.desire.draft() as draft:
             records = self.select(text)
             if state == "off":
                 self.refuse_busy(records, force)
             self._head.guard.refuse_frozen(records, f"want {state}")
+            if by_hand := [r.name for r in records if soft and r.planner.attended]:
+                raise Refused(f"cannot shut down {', '.join(by_hand[:10])} softly: without a BMC, a person switches it")
             for record in records:
                 node = dataclasses.replace(record.node, state=state)
-                forced = state == "off" and force and record.value("power") != "OFF"
-                order = Order("off", force=True, by=who, at=self._head.clock()) if forced else None
-                draft.event(record, events.DESIRED_STATE, f"wanted {state} by {who}" + (", by force" if force else ""))
+                ordered = state == "off" and (force or soft) and record.value("power") != "OFF"
+                order = Order("off", force=force, by=who, at=self._head.clock(), soft=soft) if ordered else None
+                how = ", by force" if force else ", softly" if soft else ""
+                draft.event(record, events.DESIRED_STATE, f"wanted {state} by {who}{how}")
                 care = partial(replace, ours=True, order=order, released=state == "up" and record.value("power") == "OFF")
                 self._head.desire.images(draft, record, node.images, node=node, care=care)
+                if record.care.order is not None and record.care.order.soft:    # it may have failed
+                    draft.post(record, Cleared(f"{who} wants it {state}{how}"))
                 draft.after(partial(self._head.sync.push, record))
         return [r.name for r in records]
 
