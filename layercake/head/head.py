@@ -190,7 +190,7 @@ class Head:
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
             gate = Slurm(Scontrol(slurm.conf), self._draining, self.rolls.look, self._slurm_event,
-                         lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None})
+                         lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None}, self.thermal.heat)
             self.rolls.gate = gate
             self._tasks.append(asyncio.create_task(gate.run(slurm.poll_s)))
         self.store.event(None, events.HEAD_STARTED, f"the head has started with {len(self.store)} nodes")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from layercake.head.rolls.slurm import Heat
 from layercake.head.thermal.keeper import Word, word_of, word_of_bmc
 from layercake.head.thermal.module import Thermal, due, held, tells
 from layercake.kraken.errors import Unreachable
@@ -85,11 +86,14 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
 
 async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool(room: Room) -> None:
     record = room.world.node("n0")
+    assert room.world.head.thermal.heat() == Heat(unsure=frozenset({"n0"}))
     await room.says("NORMAL", 50)
     assert room.state == "NORMAL" and room.world.head.rolls.stopped(record) == "" and not room.told("thermal.changed")
+    assert room.world.head.thermal.heat() == Heat()
     await room.says("HIGH", 82)
     assert room.state == "HIGH" and "it is too warm: HIGH" in room.world.head.rolls.stopped(record)
     assert room.asked == [("power.set-cap", 300)]
+    assert room.world.head.thermal.heat() == Heat({"n0": record.node.id})
     await room.says("HIGH", 87)
     assert len(room.asked) == 1
     explained = room.world.ops.nodes.select("n0")[0]

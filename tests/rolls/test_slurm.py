@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from layercake.head.rolls.facts import Amount, Phase, Plan, Roll, Stand
-from layercake.head.rolls.slurm import Slurm, SlurmNode, parse
+from layercake.head.rolls.slurm import MAINTENANCE, WARM, Heat, Slurm, SlurmNode, parse
 from layercake.kraken.errors import Unreachable
 from tests.support.rollcluster import Cluster, Member
 
@@ -174,3 +174,32 @@ async def test_a_maintenance_drains_a_node_and_its_end_resumes_it() -> None:
     await driver.turn()
     await driver.turn()
     assert len(slurm.orders) == 2
+
+
+async def test_a_node_that_is_too_warm_gets_no_more_jobs_until_it_is_cool() -> None:
+    slurm, events, maintained = FakeSlurm(["n0", "n1", "n2"]), list[str](), dict[str, str]()
+    slurm.found["n1"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad fan")  # a person drained it
+    heat = Heat({"n0": "id0", "n1": "id1", "other": "id9"})
+    driver = Slurm(slurm, list, lambda ids: None, lambda key, kind, *_: events.append(f"{key} {kind.name}"), lambda: maintained,
+                   lambda: heat)
+    await driver.turn()
+    assert slurm.orders == [("drain", ("n0",))] and events == ["id0 slurm.drained"] and slurm.found["n0"].reason == WARM
+    heat = Heat(unsure=frozenset({"n0", "n1"}))     # the head was started again, and nobody has said anything
+    for _ in range(3):
+        await driver.turn()
+    assert len(slurm.orders) == 1 and slurm.drained() == {"n0", "n1"}
+    maintained, heat = {"n0": "id0"}, Heat()
+    await driver.turn()
+    assert len(slurm.orders) == 1, "it is in maintenance now"
+    maintained = {}
+    for _ in range(3):
+        await driver.turn()
+    assert slurm.orders[1:] == [("resume", ("n0",))] and slurm.drained() == {"n1"}
+
+
+async def test_in_maintenance_and_too_warm_it_is_drained_once() -> None:
+    slurm = FakeSlurm(["n0"])
+    driver = Slurm(slurm, list, lambda ids: None, lambda *_: None, lambda: {"n0": "id0"}, lambda: Heat({"n0": "id0"}))
+    await driver.turn()
+    await driver.turn()
+    assert slurm.orders == [("drain", ("n0",))] and slurm.found["n0"].reason == MAINTENANCE

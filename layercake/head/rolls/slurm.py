@@ -1,5 +1,5 @@
 """Rolls, maintenances and Slurm: a node is drained before its switch, and resumed when it is through its gate or back on its old
-images; one in maintenance is drained for as long as that lasts.
+images; one in maintenance, or too warm, is drained for as long as that lasts.
 
 To a roll, a node that Slurm has not let go of is BUSY: it takes no place in a batch and holds up nobody. What is drained follows
 from the rolls alone, and which drained nodes are ours stands in Slurm's own reason ("layercake roll 7"); so there is nothing to
@@ -33,6 +33,8 @@ _REASON = re.compile(r"\sReason=(.*?)(?: \[[^\]]*\])?\s*$")
 _AT_ONCE = 200
 MAINTENANCE = "layercake maintenance"
 """Slurm's reason for a node that we drained because it is in maintenance."""
+WARM = "layercake too warm"
+"""... because it is too warm, and the inventory wants it drained then."""
 LIMIT_S = 30.0
 """How long scontrol may take; a slurmctld that is away keeps it that long at most."""
 
@@ -129,10 +131,12 @@ def parse(text: str) -> dict[str, SlurmNode]:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What to have the scheduler do: {roll: names to drain}, names to drain for a maintenance, and names to resume."""
+    """What to have the scheduler do: {roll: names to drain}, names to drain for a maintenance, and because they are too warm, and
+    names to resume."""
 
     drain: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     maintain: tuple[str, ...] = ()
+    cool: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
 
 
@@ -161,11 +165,20 @@ def _batch_size(roll: Roll) -> int:
     return amount.of(sum(n.stage == roll.stage for n in roll.nodes.values())) if amount else len(roll.nodes)
 
 
-def orders(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode], maintained: Collection[str] = ()) -> Orders:
-    """What follows from all rolls, those that are over too, and from the maintenances. A node that has failed stays drained for a
-    person to look at."""
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Nodes that are to be drained because they are too warm, {name: id}, and those of which nobody has said yet whether they
+    are."""
+
+    warm: Mapping[str, str] = field(default_factory=dict)
+    unsure: frozenset[str] = frozenset()
+
+
+def orders(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode], maintained: Collection[str] = (), heat: Heat = Heat()) -> Orders:
+    """What follows from all rolls, those that are over too, from the maintenances and from how warm nodes are. A node that has
+    failed stays drained for a person to look at."""
     drain: dict[int, tuple[str, ...]] = {}
-    keep: set[str] = set(maintained)
+    keep: set[str] = {*maintained, *heat.warm}
     known: dict[int, dict[str, NodeRoll]] = {}
     for roll in rolls:
         names = wanted(roll, seen)
@@ -176,20 +189,25 @@ def orders(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode], maintained: Col
     ours = {name: known[node.roll].get(name) for name, node in seen.items() if node.roll in known and name not in keep}
     over = {name for name, node in ours.items() if node is None or node.state is not Stand.FAILED}
     over |= {name for name, node in seen.items() if node.reason == MAINTENANCE and "DRAIN" in node.states and name not in keep}
+    over |= {name for name, node in seen.items()
+             if node.reason == WARM and "DRAIN" in node.states and name not in keep and name not in heat.unsure}
     maintain = tuple(sorted(n for n in maintained if n in seen and "DRAIN" not in seen[n].states))
-    return Orders(drain, maintain, tuple(sorted(over)))
+    cool = tuple(sorted(n for n in heat.warm if n in seen and n not in maintained and "DRAIN" not in seen[n].states))
+    return Orders(drain, maintain, cool, tuple(sorted(over)))
 
 
 class Slurm:
     """The gate of the rolls (manager.Gate) and the loop behind it. Runs on the event loop.
 
     `rolls` gives all rolls; `look` is told the ids of nodes whose answer has changed; `event` says (node id, kind, text);
-    `maintained` gives the ids of the nodes in maintenance, by name.
+    `maintained` gives the ids of the nodes in maintenance, by name; `heat` those that are too warm.
     """
 
     def __init__(self, scheduler: Scheduler, rolls: Callable[[], Sequence[Roll]], look: Callable[[Iterable[str]], None],
-                 event: Callable[[str, EventKind, str], None], maintained: Callable[[], Mapping[str, str]] = dict) -> None:
+                 event: Callable[[str, EventKind, str], None], maintained: Callable[[], Mapping[str, str]] = dict,
+                 heat: Callable[[], Heat] = Heat) -> None:
         self._scheduler, self._rolls, self._look, self._event, self._maintained = scheduler, rolls, look, event, maintained
+        self._heat = heat
         self._seen: dict[str, SlurmNode] | None = None
         self._trouble = ""
         self._settled = False
@@ -215,19 +233,22 @@ class Slurm:
     async def turn(self) -> None:
         """Looks at Slurm, and does what the rolls ask for. What fails is told once, and tried again."""
         active = [roll for roll in self._rolls() if not roll.over]
-        maintained = self._maintained()
-        if not active and not maintained and self._settled:
+        maintained, heat = self._maintained(), self._heat()
+        if not active and not maintained and not heat.warm and self._settled:
             return
         try:
             before, self._seen = self._seen, await self._scheduler.nodes()
-            todo = orders(self._rolls(), self._seen, maintained)
-            ids = {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()} | dict(maintained)
+            todo = orders(self._rolls(), self._seen, maintained, heat)
+            ids = {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()} | dict(maintained) | dict(heat.warm)
             for number, names in todo.drain.items():
                 await self._scheduler.drain(names, f"layercake roll {number}")
                 self._tell(ids, names, events.SLURM_DRAINED, f"drained for roll {number}")
             if todo.maintain:
                 await self._scheduler.drain(todo.maintain, MAINTENANCE)
                 self._tell(ids, todo.maintain, events.SLURM_DRAINED, "drained for its maintenance")
+            if todo.cool:
+                await self._scheduler.drain(todo.cool, WARM)
+                self._tell(ids, todo.cool, events.SLURM_DRAINED, "drained because it is too warm")
             if todo.resume:
                 await self._scheduler.resume(todo.resume)
                 self._tell(ids, todo.resume, events.SLURM_RESUMED, "resumed")
@@ -238,7 +259,8 @@ class Slurm:
             return
         if self._trouble:
             self._event("", events.SLURM_WELL, "Slurm answers again")
-        self._trouble, self._settled = "", not active and not maintained and not todo.resume
+        waits = any(node.reason == WARM for node in self._seen.values())
+        self._trouble, self._settled = "", not (active or maintained or heat.warm or todo.resume or waits)
         seen = self._seen
         if before is None:
             self._look([key for roll in active for key in roll.nodes])

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.files import read_json, write_json
+from layercake.head.rolls.slurm import Heat
 from layercake.head.state.desire import Desire
 from layercake.head.state.engine import Engine
 from layercake.head.state.store import Record, Store
@@ -105,6 +106,12 @@ class ThermalKeeper:
     def why(self, record: Record) -> str:
         """By which sensor a node is as warm as it is, "" if nobody said since the head was started."""
         return max(self._words(record), key=lambda word: THERMAL.values.index(word.state), default=Word(UNKNOWN)).text
+
+    def heat(self) -> Heat:
+        """Who is to get no more work."""
+        found = [(r, r.value(THERMAL.name)) for r in self._store if "drain" in due(self._part(r), CRITICAL)]
+        return Heat({r.name: r.node.id for r, state in found if "drain" in due(self._part(r), state)},
+                    frozenset(r.name for r, state in found if state == UNKNOWN))
 
     def _words(self, record: Record) -> list[Word]:
         key = record.node.id

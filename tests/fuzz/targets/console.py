@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from layercake.kraken.errors import OperationFailed
 from powerman import rmcp
 from powerman.console.lines import LONGEST, STAMP, Lines, parse_stamp
 from powerman.console.sol import QUEUE, Sol, decode, parse_activated
+from powerman.drivers.capping import dcmi_limit, dcmi_request
 from powerman.ipmi import parse_log_mark
 from powerman.looks.draw import dcmi_draw
 from powerman.looks.hardware import ipmi_firmware
@@ -50,6 +52,9 @@ def target(directory: Path) -> Iterator[Target]:
         assert ipmi_health(data).value in VALUES
         parse_log_mark(data)
         dcmi_draw(data)
+        with contextlib.suppress(OperationFailed):
+            assert (dcmi_limit(data[0], data[1:]) if data else None) in (None, *range(1 << 16))
+        assert len(dcmi_request(300, data)) == 15
         ipmi_firmware(data)
         parse_activated(data)
 
