@@ -71,6 +71,7 @@ from layercake.head.state.networks import SiteNetworks
 from layercake.head.state.store import Record, Store, WantedImage
 from layercake.head.thermal.keeper import FILE as CAPS
 from layercake.head.thermal.keeper import ThermalKeeper
+from layercake.head.thermal.module import MODULE as THERMAL
 from layercake.head.tpm.keeper import Tpms
 from layercake.head.webhooks.sender import Webhooks
 from layercake.inventory.schema import Node
@@ -154,7 +155,7 @@ class Head:
         self.tpms = Tpms(self.store, self.database, section(settings, "tpm"), self.clock,
                          lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.machines.endorsement)
         self.thermal = ThermalKeeper(data_dir / CAPS, self.store, self.engine, self.desire, self.ask, self.sync.push,
-                                             self.guard.stopped)
+                                     self.guard.stopped, active=self.table.modules.get(THERMAL.name) is THERMAL)
         address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
         self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
                              self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms,

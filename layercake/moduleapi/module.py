@@ -218,7 +218,8 @@ class Module:
     what of its part of a node that depends on, so that it is asked once for all nodes that are alike. `networks`: its process is
     told of all networks of the inventory, also of those that no node is in. `with_part`: its mutations are those of nodes that have
     its part, and other nodes cost nothing for it; `before` is what other modules' mutations require then, beside what they say
-    themselves: {mutation: {variable: value}}, and `unless` what excludes them.
+    themselves: {mutation: {variable: value}}, and `unless` what excludes them. `gives_way`: a site's own module that has its name,
+    or one of its variables, takes its place: the appliance has it since a version only that others came before.
     """
 
     name: str
@@ -240,6 +241,7 @@ class Module:
     tuned_by: Callable[[Any], Hashable] | None = None
     networks: bool = False
     with_part: bool = False
+    gives_way: bool = False
     before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unless: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()

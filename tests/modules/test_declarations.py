@@ -148,6 +148,14 @@ def test_a_package_is_loaded_with_its_settings(tmp_path: Path) -> None:
     assert table.settings["warmth"].limit == 80
 
 
+def test_a_sites_module_from_before_keeps_its_variable(tmp_path: Path) -> None:
+    write(tmp_path, "variables: {thermal: {values: [NORMAL, HIGH]}}\nmutations:\n"
+          "  thermal-discover: {changes: {thermal: [UNKNOWN, NORMAL]}, requires: {run: SYNC}}\ngoals: {up: {thermal: NORMAL}}")
+    table, launches = load_modules(tmp_path, settings.load(tmp_path))
+    assert "warmth" in launches and "thermal" not in table.modules and "thermal" not in table.parts
+    assert [v.values for v in table.variables if v.name == "thermal"] == [("UNKNOWN", "NORMAL", "HIGH")]
+
+
 @pytest.mark.parametrize("case", ["unreachable goal", "too many states", "an unknown key further in"])
 def test_serve_says_so_and_ends(tmp_path: Path, case: str) -> None:
     declares, _, said = BAD[case]

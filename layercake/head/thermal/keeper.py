@@ -81,11 +81,12 @@ def _read(path: Path) -> frozenset[str]:
 
 
 class ThermalKeeper:
-    """What is said of all nodes. `ask` asks a module, `push` tells a node that its desired state has changed."""
+    """What is said of all nodes. `ask` asks a module, `push` tells a node that its desired state has changed.
+    Not `active`: a site's own module has the variable."""
 
     def __init__(self, path: Path, store: Store, engine: Engine, desire: Desire, ask: Callable[..., Awaitable[Any]],
-                 push: Callable[[Record], None], stopped: Callable[[Record], str]) -> None:
-        self._path, self._capped = path, _read(path)
+                 push: Callable[[Record], None], stopped: Callable[[Record], str], *, active: bool = True) -> None:
+        self._path, self._active, self._capped = path, active, _read(path) if active else frozenset[str]()
         self._store, self._engine, self._desire, self._ask, self._push, self._stopped = store, engine, desire, ask, push, stopped
         self._nodes: dict[str, Word] = {}
         self._bmcs: dict[str, Word] = {}
@@ -94,7 +95,7 @@ class ThermalKeeper:
 
     def heard(self, record: Record, data: Mapping[str, Any]) -> None:
         """A node says how warm it is."""
-        if (word := word_of(data)) is not None:
+        if self._active and (word := word_of(data)) is not None:
             self._nodes[record.node.id] = word
             self._judge(record)
 

@@ -92,4 +92,4 @@ def worse(*states: str) -> str:
 
 
 MODULE = Module(name="thermal", doc="How warm nodes are, and what is done about it.", part=Part(Thermal, complete),
-                variables=(THERMAL,), tells=tells, held=held, events=EVENTS)
+                variables=(THERMAL,), tells=tells, held=held, events=EVENTS, gives_way=True)
