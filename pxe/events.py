@@ -23,6 +23,8 @@ DISCOVERING = EventKind("discovery.boots", Severity.INFO,
 DISCOVERY_FULL = EventKind("discovery.waits", Severity.WARNING,
     "More unknown machines ask for a boot than may be discovered at once: they get no answer until others are done.")
 DISCOVERY_FAILED = EventKind("discovery.failed", Severity.ERROR, "An unknown machine cannot be discovered; the text says why.")
+DISCOVERY_LOST = EventKind("discovery.lost", Severity.WARNING,
+    "An unknown machine was given a boot to be discovered, and did not report in time.")
 IGNORED = EventKind("boot.ignored", Severity.INFO,
     "Firmware asks for something to boot and gets no answer: no boot is wanted now, or there is none for it.", Bearing.ASKS)
 UNWANTED = EventKind("boot.unwanted", Severity.WARNING,
@@ -85,6 +87,6 @@ EVENTS: tuple[EventKind, ...] = (
     FIRMWARE_DIFFERS, WRONG_ARCHITECTURE, FILE_MISSING, UNDER_WAY, SCRIPT_REFUSED, SCRIPT_DISPUTED, BEGUN_ANEW, OTHER_FILE,
     NO_DRIVER, FROM_DISK, STALLED, TRANSFER_BROKEN, DHCP_DECLINED, DHCP_REFUSED, OTHER_NETWORK, UNKNOWN_MAC, PLACE_CLAIMED,
     POOL_FULL,
-    DISCOVERING, DISCOVERY_FULL, DISCOVERY_FAILED,
+    DISCOVERING, DISCOVERY_FULL, DISCOVERY_FAILED, DISCOVERY_LOST,
     LEASES_NOT_KEPT, BAD_RECORD, NO_DNS, NO_TIME, DHCP_RECEIVE_FAILED, DHCP_SEND_FAILED, RA_SEND_FAILED, NO_IPV6,
 )

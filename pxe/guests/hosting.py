@@ -36,7 +36,7 @@ class Hosting:
         self._guests = Guests(settings)
         self._keeper = Keeper(directory, self._guests, recorder, clock, time.time)
         self._nodes, self._windows = nodes, windows
-        self.strangers = Strangers(nodes, windows, directory, clock, time.time)
+        self.strangers = Strangers(nodes, windows, directory, clock, time.time, recorder.note)
 
     def start(self) -> None:
         """Reads the leases that were written down."""

@@ -16,6 +16,7 @@ from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from pxe import events
 from pxe.dhcp import packet as dhcp
+from pxe.dhcp.decision import INSTALL_SHIM
 from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted
 from pxe.guests.pool import Guest
@@ -42,10 +43,12 @@ class _Stranger:
 
 
 class Strangers:
-    """Those that boot now, by MAC address. They stand in `nodes` and `windows` beside the inventory's. `clock` is the service's."""
+    """Those that boot now, by MAC address. They stand in `nodes` and `windows` beside the inventory's. `clock` is the service's,
+    `tell` tells the head of something."""
 
     def __init__(self, nodes: Nodes, windows: Windows, directory: Path, clock: Callable[[], float],
-                 wall: Callable[[], float]) -> None:
+                 wall: Callable[[], float], tell: Callable[[Note], None]) -> None:
+        self._tell = tell
         self._nodes, self._windows, self._clock = nodes, windows, clock
         self._tickets = Tickets(directory, wall)
         self._now: dict[bytes, _Stranger] = {}
@@ -94,10 +97,15 @@ class Strangers:
         return self._end(mac)
 
     def lapse(self) -> None:
-        """Who has not reported in time boots no more."""
+        """Who has not reported in time boots no more, and is told of."""
         now = self._clock()
-        for mac in [mac for mac, one in self._now.items() if one.until <= now]:
+        for mac, one in [(mac, one) for mac, one in self._now.items() if one.until <= now]:
             self._end(mac)
+            text = f"{mac_text(mac)} was given a boot to be discovered, and has not reported in {BOOT_S:.0f} s"
+            unsigned = one.node.firmware is Firmware.UEFI and one.node.arch == X86_64 and not one.node.secure_boot
+            hint = f"its console says why{'; if its Secure Boot is on: ' + INSTALL_SHIM if unsigned else ''}"
+            self._tell(Note("", events.DISCOVERY_LOST, f"{text} (hint: {hint})", None, {"mac": mac_text(mac), "ip": one.node.ip},
+                            mac_text(mac), _EVERY_S))
 
     def forget(self, network: str) -> None:
         """A network has other guests now, or none."""

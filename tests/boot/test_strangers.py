@@ -75,6 +75,8 @@ async def test_so_many_at_once_and_then_the_others(tmp_path: Path) -> None:
     assert [site.ask(MessageType.DISCOVER, n, FIRMWARE).outcome for n in (5, 6, 7)] == [Outcome.OFFERED] * 3
     addresses = {lease.address for lease in site.hosting.leases(0).leases}
     assert len(addresses) == 7, "whoever has reported keeps its address while it waits"
+    lost = [text for _, kind, text, *_ in site.link.events if kind == "discovery.lost"]
+    assert len(lost) == 3 and all("has not reported" in text and "shim-signed" in text for text in lost)
 
 
 async def test_five_thousand_at_once(tmp_path: Path) -> None:
