@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 
-import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.sharing import pytest_xdist_make_scheduler
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 settings.register_profile("layercake", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("layercake")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where files are shared out to workers (make test), the longest come first: those with virtual machines."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("vm") is None)
+__all__ = ["pytest_xdist_make_scheduler"]

@@ -1,0 +1,51 @@
+"""How `make test` shares files of tests out to its workers: those of tests/vm, which have one rack, to the first; the other files
+with virtual machines to the second; all else to the rest. A worker that has none of its own left helps the others.
+
+So only one rack of tests/vm is set up, no more than two racks compete for the processors, and what waits leaves them to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+RACK, MACHINES, OTHERS = "rack", "machines", "others"
+ORDER = ((RACK, MACHINES, OTHERS), (MACHINES, OTHERS, RACK), (OTHERS, MACHINES, RACK))
+"""Whose files each worker takes, first those of its own."""
+LONGEST = "tests/vm/test_rack.py"
+
+
+def kind_of(file: str, root: Path) -> str:
+    """Of which kind a file of tests is."""
+    if file.startswith("tests/vm/"):
+        return RACK
+    return MACHINES if "mark.vm" in (root / file).read_text() else OTHERS
+
+
+def chosen(files: Sequence[str], worker: int, root: Path) -> str:
+    """The file that a worker takes next, of those that are left; help with the rack begins at its end."""
+    kinds = {file: kind_of(file, root) for file in files}
+    for kind in ORDER[min(worker, len(ORDER) - 1)]:
+        found = sorted((file for file in files if kinds[file] == kind), key=lambda file: file != LONGEST)
+        if found:
+            return found[-1] if kind == RACK and worker else found[0]
+    return files[0]
+
+
+class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist says nothing of its types
+    """xdist's own sharing by files, in that order."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        root = Path(str(self.config.rootpath))
+        self.workqueue.move_to_end(chosen(list(self.workqueue), self.nodes.index(node), root), last=False)
+        super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing | None:
+    """Where files are shared out."""
+    return Sharing(config, log) if config.getoption("dist") == "loadfile" else None
