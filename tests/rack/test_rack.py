@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -58,11 +60,25 @@ def rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
         yield rack
 
 
-def ipmitool(rack: Rack, *words: str) -> str:
-    """A foreign IPMI client's answer."""
+def tool(rack: Rack, *words: str) -> list[str]:
+    """A foreign IPMI client at the BMC of n0."""
     assert rack.secrets is not None
     login = ["-H", rack.nodes[0].bmc_address, "-U", "admin", "-f", str(rack.secrets.password_file)]
-    done = rack.run(["ipmitool", "-I", "lanplus", "-C", "3", *login, *words])
+    return ["ipmitool", "-I", "lanplus", "-C", "3", *login, *words]
+
+
+def hear(terminal: int, what: bytes, limit_s: float = 60.0) -> None:
+    """Reads a terminal until something was said there."""
+    end, said = time.monotonic() + limit_s, b""
+    while what not in said:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
+        assert ready, said
+        said += os.read(terminal, 4096)
+
+
+def ipmitool(rack: Rack, *words: str) -> str:
+    """A foreign IPMI client's answer."""
+    done = rack.run(tool(rack, *words))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -83,10 +99,18 @@ def test_ipmi_starts_and_kills_a_bios_machine(rack: Rack) -> None:
     assert ipmitool(rack, "power", "status") == "Chassis Power is off"
     assert not rack.vm_alive(0)
     ipmitool(rack, "chassis", "bootdev", "pxe")
+    ours, its = pty.openpty()
+    watching = rack.exec(tool(rack, "sol", "activate"), stdin=its, stdout=its, stderr=its)
+    hear(ours, b"SOL Session operational")
     ipmitool(rack, "power", "on")
     assert ipmitool(rack, "power", "status") == "Chassis Power is on"
     assert rack.machine(0)["last_boot"] == "pxe"
     rack.wait_console(0, "iPXE", 60)
+    hear(ours, b"iPXE")
+    watching.kill()
+    watching.wait()
+    os.close(ours)
+    os.close(its)
     ipmitool(rack, "power", "off")
     assert not rack.vm_alive(0)
     assert "iPXE" in rack.console(0)

@@ -35,7 +35,7 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, sol=True, more=disks.machine(directory))
+        bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
         self.tpms = Tpms(directory / "tpm")
         uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way
                       more=self.tpms.machine)

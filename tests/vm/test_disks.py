@@ -82,8 +82,8 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
     head.apply(inventory(site, "keeper", other=disks.FOREIGN))
     before = head.nodes()["n0"]["boot_id"]
     head.cli("power", "cycle", "n0", "--yes")
-    head.wait("the payroll is found", lambda: "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout, BOOT_S)
-    assert head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN"
+    head.wait("the payroll is found", lambda: head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN", BOOT_S)
+    head.wait("it is explained", lambda: "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout, 60)
     assert head.nodes()["n0"]["boot_id"] != before
     assert "the inventory does not name it" in head.cli("machine", "wipe", "n0", "SA-1", "--yes", check=False).stderr
     free = inventory(site, "keeper", other={**disks.FOREIGN, "wipe": ["SA-1"]})
