@@ -5,9 +5,11 @@ RAIDs, volume groups and LUKS need modules that the machine of the tests may not
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,10 +47,26 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
             mount.unmount(place / name)
 
 
+def free(device: str, limit_s: float = 60.0) -> None:
+    """Waits until nobody has a device mounted."""
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
 class Scanning(Tools):
-    """Has the kernel told of new partitions: that of the tests' machine may not read partition tables itself."""
+    """Has the kernel told of new partitions: that of the tests' machine may not read partition tables itself. And waits for a file
+    system that another test's namespaces have a copy of, which they made while it was mounted."""
 
     def run(self, *command: str, **more: Any) -> bytes:
+        if command[0] == "e2fsck":
+            free(command[-1])
         said = super().run(*command, **more)
         if device := next((word for word in command if command[0] == "sfdisk" and word.startswith("/dev/")), ""):
             subprocess.run(["partx", "-u", device], check=True, capture_output=True)
