@@ -197,3 +197,13 @@ def host(word: str) -> str:
     if re.fullmatch(r"[0-9.]+", word) or not all(LABEL.fullmatch(label) for label in word.lower().split(".")) or len(word) > 253:
         raise Mistake(f"{show(word)} is neither an IP address nor a host name", "the port goes into the key port")
     return word.lower()
+
+
+def not_in_the_open(scheme: str, host: str) -> None:
+    """Raises Mistake for what would be told to another machine by http, without encryption."""
+    try:
+        here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if scheme == "http" and not here:
+        raise Mistake(f"what is told to {show(host)} would be open to all on the way", "https; http is for this machine alone")

@@ -112,7 +112,7 @@ def test_addresses_that_are_taken(address: str) -> None:
     assert to(address) == address
 
 
-@pytest.mark.parametrize("address", ["log.example", "http://otel.example/v1/logs", "https://user:pw@otel.example", "ftp://x", "tls://",
+@pytest.mark.parametrize("address", ["", "log.example", "http://otel.example/v1/logs", "https://user:pw@otel.example", "ftp://x", "tls://",
                                      "udp://h/path", "tcp://h:99999", "https://h/a b"])
 def test_addresses_that_are_refused(address: str) -> None:
     with pytest.raises(Mistake):

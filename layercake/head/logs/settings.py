@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
@@ -11,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, show
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.fields import Check, Mistake, not_in_the_open, text
 
 OF_LOGS = "logs"
 """The secrets of collectors are below this in the directory of secrets."""
@@ -23,8 +22,6 @@ _SUCH = "udp://HOST, tcp://HOST, tls://HOST for syslog, or https://HOST:4318/v1/
 def to(value: object) -> str:
     """Where logs go. Encrypted, or to this machine, or by syslog in the clear because the site has said so by `udp` or `tcp`."""
     word = text(value)
-    if not word:
-        return word
     try:
         found = urlsplit(word)
         name, port = found.hostname or "", found.port
@@ -36,16 +33,8 @@ def to(value: object) -> str:
         raise Mistake("an address has no user, password or blanks", "`authorization` names a secret")
     if found.scheme in _PORTS and (found.path or found.query):
         raise Mistake("an address of syslog has no path", _SUCH)
-    if found.scheme == "http" and not _own(name):
-        raise Mistake(f"what is told to {show(name)} would be open to all on the way", "https; http is for this machine alone")
+    not_in_the_open(found.scheme, name)
     return word
-
-
-def _own(name: str) -> bool:
-    try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def port_of(address: SplitResult) -> int:

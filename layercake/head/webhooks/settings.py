@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, show
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.fields import Check, Mistake, not_in_the_open, text
 
 OF_WEBHOOKS = "webhooks"
 """The secrets of webhooks are below this in the directory of secrets."""
@@ -34,16 +33,8 @@ def url(value: object) -> str:
         raise Mistake("a URL has no user, password or blanks", "`secret` signs what is told; `url_secret` hides the URL")
     if found.scheme not in ("https", "http") or not name:
         raise Mistake(f"expected a URL, https://HOST/PATH, found {describe(value)}")
-    if found.scheme == "http" and not _own(name):
-        raise Mistake(f"what is told to {show(name)} would be open to all on the way", "https; http is for this machine alone")
+    not_in_the_open(found.scheme, name)
     return word
-
-
-def _own(name: str) -> bool:
-    try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def secret(value: object) -> str:
