@@ -92,8 +92,8 @@ vagrant: install $(VENV_LIBVIRT)/.done
 	@$(call apt-install,$(shell grep -v '^\#' vm-testbed/packages-vagrant.txt))
 	$(PY) -u vm-testbed/vagrantwalk.py $(if $(DRIVER),--driver $(DRIVER))
 
-# Two workers, a file at a time: the tests of a file share what took long to start. Who takes which: tests/support/sharing.py
-TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers, a file at a time: the tests of a file share what took long to start. Who takes which: tests/support/sharing.py
+TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: fetch $(VENV)/.npm $(VENV_LIBVIRT)/.done
 	$(PY) -m pytest $(TOGETHER)

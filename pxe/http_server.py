@@ -21,7 +21,7 @@ from aiohttp.typedefs import Handler
 from layercake.base import door
 from layercake.base.door import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
-from layercake.moduleapi.quick import Quick
+from layercake.moduleapi.quick import Asked, Quick
 from layercake.moduleapi.web import WebServer, known
 from pxe import cards, events
 from pxe.nodes import Node, boot_set, mac_bytes
@@ -149,9 +149,9 @@ class HttpServer:
         self._state.ended(node, Step.SCRIPT, "boot script", len(body), self._state.clock() - started)
         return response
 
-    def _quick(self, address: str, path: str) -> Quick | None:
+    def _quick(self, asked: Asked) -> Quick | None:
         """The boot script for a node that may have it, out of hand; who may not is told by `_boot_script`."""
-        state = self._state
+        state, address, path = self._state, asked.address, asked.path if asked.body is None else ""
         node = state.nodes.by_ip(address) if path.startswith(_BOOT) else None
         window = state.windows.armed(node.id, state.clock()) if node is not None else None
         if node is None or window is None:

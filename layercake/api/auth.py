@@ -80,7 +80,7 @@ async def of_token(request: web.Request, text: str, tokens: Tokens, people: Peop
 
 
 def _certified(request: web.Request, token: Token) -> None:
-    if token.certificate and shown(request).get(client_name(token.id), 0.0) <= time.time():
+    if token.certificate and shown(request.transport).get(client_name(token.id), 0.0) <= time.time():
         raise NotKnown("cannot serve this: this token needs its certificate, and one that is not over",
                        hint="`layercake --cert FILE`")
 

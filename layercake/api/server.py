@@ -88,7 +88,7 @@ class Api:
         return self._servers[-1].port if self._servers else 0
 
     def _server(self, limits: Limits, *, local: bool) -> WebServer:
-        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S)
+        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S, quick=None if local else self._head.nodes.quick)
         self._servers.append(server)
         return server
 

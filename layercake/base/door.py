@@ -131,6 +131,12 @@ class Guest(Between):
         owes, self.owes = self.owes, 0.0
         return owes
 
+    def asked(self, who: str, weight: float = 1.0) -> float:
+        """A request that is answered out of hand is somebody's, as for `known`. Seconds that its answer has to wait."""
+        stranger = not self.who
+        self.known(who, weight)
+        return self.owed() if stranger else self._door.asks(who, weight)
+
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """While a request is answered: the next of one who asks too often waits first."""

@@ -1,7 +1,8 @@
-"""Small answers out of hand: the first request of a connection, where it is a plain GET that is there in one piece.
+"""Small answers out of hand: to plain requests that are there in one piece, as long as a connection has no other.
 
-What a web server does for each request costs several times what there is to do for such an answer, and a rack that is switched on
-asks for one a node. Whatever is not as plain as that goes to the web server, which is made when it is first needed.
+What a web server does for each request costs several times what there is to do for such an answer: a rack that is switched on
+asks for one a node, and a roll for four. Whatever is not as plain as that goes to the web server, which is made when it is first
+needed and has the connection from then on.
 """
 
 from __future__ import annotations
@@ -17,20 +18,43 @@ from http import HTTPStatus
 
 from layercake.base.door import Between, guest_of
 
-_LONGEST = 2048
-_PLAIN = re.compile(rb"GET (/[A-Za-z0-9/._:-]*) HTTP/1\.1\r\n(?:[!-9;-~]+:[\t -~]*\r\n)*\r\n")
-_MORE = re.compile(rb"\n(?:content-|transfer-|expect|upgrade|connection: *close|range|if-)", re.IGNORECASE)
+BODY_S = 30.0
+"""Seconds that a request's body may take."""
+_LONGEST, _LONGEST_HEAD = 65536, 2048
+_HEAD = re.compile(rb"(GET|POST) (/[A-Za-z0-9/._:-]*) HTTP/1\.1((?:\r\n[!-9;-~]+:[\t -~]*)*)\r\n\r\n")
+_MORE = re.compile(rb"\n(?:content-(?!length:|type:)|transfer-|expect|upgrade|connection:[^\r]*close|range|if-)", re.IGNORECASE)
 """Header fields of requests that want more than their plain answer."""
+_LENGTH = re.compile(rb"\ncontent-length:[\t ]*([0-9]{1,5})[\t ]*(?:\r|$)", re.IGNORECASE)
+_AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: GET, or POST where there is a `body`. `authorization` is its bearer's credential, "" without one."""
+
+    transport: asyncio.Transport
+    path: str
+    body: bytes | None
+    authorization: str
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return str(self.transport.get_extra_info("peername")[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Quick:
-    """An answer, of text. `who` is whose request it was, as for `web.known`; `sent` is called when it is on its way."""
+    """An answer. `who` is whose request it was, which counts `weight` times, as for `web.known`; `sent` is called when the answer
+    is on its way, after `wait` seconds at least."""
 
     who: str
     status: HTTPStatus
     text: bytes
     sent: Callable[[], None] = lambda: None
+    kind: str = "text/plain; charset=utf-8"
+    weight: float = 1.0
+    wait: float = 0.0
 
 
 @lru_cache(maxsize=2)
@@ -38,16 +62,17 @@ def _date(second: int) -> str:
     return email.utils.formatdate(second, usegmt=True)
 
 
-class FirstRequest(Between):
-    """One connection. `answer` says what is answered to (address of the client, path), None for what it leaves to the web server,
-    of which `serve` makes the protocol. `idle_s` is for how long a connection may wait for its next request; while it does it is in
-    `idle`."""
+class QuickRequests(Between):
+    """One connection. `answer` says what is answered to a request, None for what it leaves to the web server, of which `serve`
+    makes the protocol. `idle_s` is for how long a connection may wait for its next request; while it does it is in `idle`."""
 
-    def __init__(self, answer: Callable[[str, str], Quick | None], serve: Callable[[], asyncio.Protocol], idle_s: float,
+    def __init__(self, answer: Callable[[Asked], Quick | None], serve: Callable[[], asyncio.Protocol], idle_s: float,
                  idle: set[asyncio.Transport]) -> None:
         self._answer, self._serve, self._idle_s, self._idle = answer, serve, idle_s, idle
         self._timer: asyncio.TimerHandle | None = None
-        self._late = b""
+        self._until = 0.0
+        self._begun = self._late = b""
+        self._full = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,36 +81,48 @@ class FirstRequest(Between):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """A first request, or what is not one."""
-        if self.inner is None and self._timer is None and self._answered(data):
-            return
+        """A plain request, a part of one, or what is not one."""
         if self.inner is None:
-            self._write()
-            self._rest()
-            assert self._transport is not None  # noqa: S101 (it was made)
-            self.inner = self._serve()
-            self.inner.connection_made(self._transport)
+            data, self._begun = self._begun + data, b""
+            if not self._late and not self._full and self._took(data):
+                return
+            self._hand_over()
+        assert self.inner is not None  # noqa: S101 (for the type checker)
         self.inner.data_received(data)
 
-    def _answered(self, data: bytes) -> bool:
-        transport, guest = self._transport, guest_of(self._transport)
-        asked = _PLAIN.fullmatch(data) if len(data) <= _LONGEST else None
-        if asked is None or transport is None or guest is None or _MORE.search(data):
+    def _took(self, data: bytes) -> bool:
+        """Answers a request that is there, or keeps what is there of one. False: it is the web server's."""
+        head = _HEAD.match(data, 0, _LONGEST_HEAD)
+        if head is None or _MORE.search(head[3]):
             return False
-        found = self._answer(transport.get_extra_info("peername")[0], asked[1].decode("ascii"))
+        lengths, credentials = _LENGTH.findall(head[3]), _AUTHORIZATION.findall(head[3])
+        if len(lengths) != (head[1] == b"POST") or len(credentials) > 1:
+            return False
+        end = head.end() + (int(lengths[0]) if lengths else 0)
+        if len(data) < end <= _LONGEST:
+            self._begun = data
+            self._ends_in(BODY_S)
+            return True
+        return len(data) == end and self._answered(head[2], data[head.end():] if lengths else None, *credentials)
+
+    def _answered(self, path: bytes, body: bytes | None, credential: bytes = b"") -> bool:
+        transport, guest = self._transport, guest_of(self._transport)
+        if transport is None or guest is None:
+            return False
+        found = self._answer(Asked(transport, path.decode("ascii"), body, credential.decode("ascii")))
         if found is None:
             return False
-        guest.known(found.who)
-        head = (f"HTTP/1.1 {found.status.value} {found.status.phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        wait = max(found.wait, guest.asked(found.who, found.weight))
+        guest.took(max(len(body or b""), len(found.text)))
+        head = (f"HTTP/1.1 {found.status.value} {found.status.phrase}\r\nContent-Type: {found.kind}\r\n"
                 f"Cache-Control: no-store\r\nContent-Length: {len(found.text)}\r\nDate: {_date(int(time.time()))}\r\n\r\n")
         self._late = head.encode() + found.text
-        loop, wait = asyncio.get_running_loop(), guest.owed()
         if wait:
-            loop.call_later(wait, self._write)
+            asyncio.get_running_loop().call_later(wait, self._write)
         else:
             self._write()
-        self._timer = loop.call_later(wait + self._idle_s, transport.close)
         self._idle.add(transport)
+        self._ends_in(wait + self._idle_s)
         found.sent()
         return True
 
@@ -95,10 +132,49 @@ class FirstRequest(Between):
         if late and self._transport is not None:
             self._transport.write(late)
 
-    def _rest(self) -> None:
-        if self._timer is not None and self._transport is not None:
+    def _hand_over(self) -> None:
+        assert self._transport is not None  # noqa: S101 (it was made)
+        self._write()
+        self._rest()
+        self.inner = self._serve()
+        self.inner.connection_made(self._transport)
+        if self._full:
+            self.inner.pause_writing()
+
+    def _ends_in(self, seconds: float) -> None:
+        """The connection ends then if nothing comes. A timer that is there is not moved for each request."""
+        loop = asyncio.get_running_loop()
+        self._until = loop.time() + seconds
+        if self._timer is not None and self._timer.when() > self._until:
             self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(self._until, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if self._transport is not None and loop.time() >= self._until:
+            self._transport.close()
+        else:
+            self._timer = loop.call_at(self._until, self._look)
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
             self._idle.discard(self._transport)
+
+    def pause_writing(self) -> None:
+        """The other side takes less than is sent: the web server knows what to do then."""
+        self._full = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._full = False
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""

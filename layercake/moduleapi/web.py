@@ -17,10 +17,8 @@ from aiohttp.typedefs import Handler
 
 from layercake.base.door import Door, Limits, guest_of
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.quick import FirstRequest, Quick
+from layercake.moduleapi.quick import BODY_S, Asked, Quick, QuickRequests
 
-BODY_S = 30.0
-"""Seconds that a request's body may take."""
 _GOES_ON = web.RequestKey("goes_on", bool)
 
 
@@ -31,10 +29,10 @@ def known(request: web.Request, who: str, weight: float = 1.0) -> None:
         guest.known(who, weight)
 
 
-def shown(request: web.Request) -> dict[str, float]:
-    """The names in the certificate that a client has shown, which was checked but for its dates, and until when it is good: seconds
-    since the epoch."""
-    found = request.transport.get_extra_info("peercert") if request.transport is not None else None
+def shown(transport: asyncio.BaseTransport | None) -> dict[str, float]:
+    """The names in the certificate that the client of a connection has shown, which was checked but for its dates, and until when
+    it is good: seconds since the epoch."""
+    found = transport.get_extra_info("peercert") if transport is not None else None
     if not found:
         return {}
     until = float(ssl.cert_time_to_seconds(found["notAfter"]))
@@ -90,10 +88,10 @@ async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 class WebServer:
     """An application on one socket. `idle_s` is for how long a connection may wait for its next request; `quick` is asked first for
-    an answer to the first of a connection (FirstRequest)."""
+    an answer out of hand (QuickRequests)."""
 
     def __init__(self, app: web.Application, limits: Limits, *, idle_s: float = 15.0, shutdown_s: float = 1.0,
-                 quick: Callable[[str, str], Quick | None] | None = None, **runner: Any) -> None:
+                 quick: Callable[[Asked], Quick | None] | None = None, **runner: Any) -> None:
         app.middlewares.insert(0, _turns)
         self._limits, self._quick, self._idle_s = limits, quick, idle_s
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_s, shutdown_timeout=shutdown_s,
@@ -112,7 +110,7 @@ class WebServer:
         await self._runner.setup()
         server, quick = self._runner.server, self._quick
         assert server is not None  # noqa: S101 (setup makes it)
-        serve = server if quick is None else lambda: FirstRequest(quick, server, self._idle_s, self._idle)
+        serve = server if quick is None else lambda: QuickRequests(quick, server, self._idle_s, self._idle)
         self.door = Door(serve, self._limits, context=context, local=local, relief=relief)
         self.door.open(*listeners)
 

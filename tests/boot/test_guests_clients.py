@@ -15,7 +15,7 @@ from scapy.layers.l2 import Ether
 from pxe.guests.keeper import FILE
 from tests.boot.test_interop import HTTP_UEFI, PXE_BIOS, PXE_UEFI, STRANGER, frame, is_reply, options_of, wait_until
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 NETWORK = {"name": "own", "subnet": "10.99.0.0/24", "gateway": "10.99.0.254", "domain": "own.test",
            "guests": ["10.99.0.200-10.99.0.203"]}

@@ -17,7 +17,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 MAC = "52:54:00:00:01:01"

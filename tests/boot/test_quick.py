@@ -1,4 +1,4 @@
-"""Small answers out of hand: the first request of a connection, and whatever is not as plain as that."""
+"""Small answers out of hand to plain requests, and whatever is not as plain as that."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ from aiohttp import web
 
 from layercake.base import door
 from layercake.base.door import Guest, Limits
-from layercake.moduleapi.quick import FirstRequest, Quick
+from layercake.moduleapi import quick
+from layercake.moduleapi.quick import Asked, Quick, QuickRequests
 from layercake.moduleapi.web import WebServer
 
+OTHER = b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n"
+POST = (b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nauthorization: Bearer a.1.b\r\n"
+        b'Content-Length: 8\r\n\r\n{"a": 1}')
 GET = b"GET /small HTTP/1.1\r\nHost: here\r\nUser-Agent: iPXE\r\n\r\n"
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Closes a client's connection."""
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 class Rig:
@@ -29,13 +40,13 @@ class Rig:
 
         app = web.Application()
         app.router.add_route("*", "/{name}", slow)
-        self.asked: list[tuple[str, str]] = []
-        self.sent = 0
+        self.asked: list[tuple[str, str, bytes | None, str]] = []
+        self.sent, self.wait = 0, 0.0
         self.server = WebServer(app, limits, idle_s=idle_s, quick=self.answer)
 
-    def answer(self, address: str, path: str) -> Quick | None:
-        self.asked.append((address, path))
-        return Quick("somebody", HTTPStatus.OK, b"quick", self.count) if path == "/small" else None
+    def answer(self, asked: Asked) -> Quick | None:
+        self.asked.append((asked.address, asked.path, asked.body, asked.authorization))
+        return Quick("somebody", HTTPStatus.OK, b"quick", self.count, wait=self.wait) if asked.path == "/small" else None
 
     def count(self) -> None:
         self.sent += 1
@@ -53,9 +64,7 @@ class Rig:
                     length = int(head.lower().partition("content-length: ")[2].partition("\r")[0])
                     found.append(head.partition("\r")[0] + " " + (await reader.readexactly(length)).decode())
         finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+            await closed(writer)
         return ", ".join(found)
 
 
@@ -67,14 +76,58 @@ async def rig() -> AsyncIterator[Rig]:
     await made.server.close()
 
 
-async def test_the_first_request_is_answered_out_of_hand_and_the_next_by_the_web_server(rig: Rig) -> None:
-    assert await rig.say(GET, GET) == "HTTP/1.1 200 OK quick, HTTP/1.1 200 OK slow"
-    assert rig.asked == [("127.0.0.1", "/small")] and rig.sent == 1
+async def test_plain_requests_are_answered_out_of_hand_until_one_is_not(rig: Rig) -> None:
+    assert await rig.say(GET, GET, OTHER, GET) == ", ".join(f"HTTP/1.1 200 OK {how}" for how in ("quick", "quick", "slow", "slow"))
+    assert rig.asked == [("127.0.0.1", path, None, "") for path in ("/small", "/small", "/other")] and rig.sent == 2
+
+
+@pytest.mark.parametrize("pieces", [[POST], [POST[:-3], POST[-3:]], [POST[:-8], POST[-8:-4], POST[-4:]]])
+async def test_what_is_sent_with_a_request_may_come_later(rig: Rig, pieces: list[bytes]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    for piece in pieces:
+        assert not rig.sent
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0.02)  # what comes together would be one piece
+    async with asyncio.timeout(10):
+        assert (await reader.readuntil(b"quick")).startswith(b"HTTP/1.1 200 OK")
+    await closed(writer)
+    assert rig.asked == [("127.0.0.1", "/small", b'{"a": 1}', "Bearer a.1.b")]
+
+
+async def test_what_is_begun_and_not_ended_is_not_waited_for_for_ever(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "BODY_S", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    writer.write(POST[:-1])
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    await closed(writer)
+    assert not rig.asked
+
+
+async def test_an_answer_that_is_to_wait_does_and_the_next_comes_after_it(rig: Rig) -> None:
+    rig.wait = 0.1
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    assert await rig.say(GET) == "HTTP/1.1 200 OK quick" and loop.time() - started >= 0.1
+    rig.wait = 30.0
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    writer.write(GET)
+    await writer.drain()
+    while rig.sent < 2:
+        await asyncio.sleep(0.01)
+    writer.write(OTHER)
+    async with asyncio.timeout(10):
+        assert (await reader.readuntil(b"slow")).count(b"quick") == 1, "in their order"
+    await closed(writer)
 
 
 @pytest.mark.parametrize("asked", [
     b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n", b"GET /small?a=1 HTTP/1.1\r\nHost: here\r\n\r\n",
-    b"GET /small HTTP/1.0\r\n\r\n", b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    b"GET /small HTTP/1.0\r\n\r\n", b"POST /small HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
+    b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000,
+    b"PUT /small HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
     b"GET /small HTTP/1.1\r\nHost: here\r\ncontent-length: 0\r\n\r\n",
     b"GET /small HTTP/1.1\r\nHost: here\r\nRange: bytes=0-1\r\n\r\n",
     b"GET /small HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n", b"GET /sm%61ll HTTP/1.1\r\nHost: here\r\n\r\n",
@@ -104,7 +157,7 @@ class Connection(asyncio.Transport):
 @pytest.mark.parametrize("pieces", [[GET[:9], GET[9:]], [GET + GET], [GET + b"x"], [b"\r\n", GET]])
 def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list[bytes]) -> None:
     inner = Inner()
-    first = FirstRequest(lambda address, path: Quick("somebody", HTTPStatus.OK, b"quick"), lambda: inner, 1.0, set())
+    first = QuickRequests(lambda asked: Quick("somebody", HTTPStatus.OK, b"quick"), lambda: inner, 1.0, set())
     first.connection_made(Connection({"peername": ("127.0.0.1", 5)}))
     for piece in pieces:
         first.data_received(piece)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.boot.test_interop import frame, is_reply, wait_until
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 FAR_MAC, FAR_NODE = "52:54:00:00:01:02", "6b1f2a3c-0000-4000-8000-000000000002"
 FAR = {"name": "far", "subnet": "10.120.0.0/24", "gateway": "10.120.0.1", "dns": ["10.1.0.53"], "ntp": ["10.1.0.123"],

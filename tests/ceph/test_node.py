@@ -24,7 +24,7 @@ from imageapi.store.store import ImageStore
 from minos.build import BuildOptions, append_files, build
 from tests.support.fake_head import UP, FakeHead
 
-pytestmark = [pytest.mark.vm, pytest.mark.root]
+pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.waits]
 
 CACHE = Path.home() / ".cache/layercake"
 SECRET = f"ceph-{POOL}"

@@ -18,7 +18,7 @@ from smallimages import build_plain_image
 
 from tests.support.steppedclock import SteppedClock
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 HOUR, YEARS = 3600, 20 * 365 * 86400
 NEAR_S = 60.0
 

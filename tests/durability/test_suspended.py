@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from hostsite import HostSite
 from smallimages import build_plain_image
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 LONG_S = 10.0
 """Well over the 4 seconds after which this site's head holds a silent node for lost."""
 

@@ -90,7 +90,7 @@ async def test_a_joined_node_cannot_forge_what_others_tell_nor_push_it_out(world
         many = [{"kind": "container.exited", "text": "x"}] * 500
         assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
     assert len(world.head.store.events) - before < 600, "the history of all others is still there"
-    world.head.nodes.flood_s = 0.3
+    world.head.nodes.told.flood_s = 0.3
     began = time.monotonic()
     assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
     assert time.monotonic() - began >= 0.3, "it waits for the answer, and takes less of the head's time"

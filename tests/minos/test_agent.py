@@ -24,7 +24,7 @@ from minos.agent.busy import REST
 from tests.support.fake_head import UP, FakeHead
 from tests.support.nodeclient import NodeClient
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 ROOT = Path(__file__).resolve().parents[2]
 START = """mount -t cgroup2 none /sys/fs/cgroup && cd {root} &&

@@ -17,7 +17,7 @@ from layercake.head.files.entry import Entry
 from tests.minos.test_agent import Rig
 from tests.support.fake_head import UP
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 SAYS = PLAIN_INIT.replace("@MARKER@ starts", "$(cat /etc/motd) starts").replace(
     "trap", "trap 'echo hup $(cat /etc/conf)' HUP\ntrap", 1)

@@ -16,7 +16,7 @@ from minos.build import builder, python
 from tests.minos.test_agent import START, Rig, images  # noqa: F401 (a fixture)
 from tests.support.fake_head import UP
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 TRIAL = """import sys; sys.path.insert(0, {root!r}); import minos.programs; minos.programs.TRIAL_S = {trial}
 from minos.supervisor import main; main(sys.argv[1:])"""

@@ -11,7 +11,7 @@ import pytest
 from tests.support.machineroom import Bay
 from tests.support.powersite import Order, PowerSite
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 LIMIT_S = 240.0
 

@@ -18,7 +18,7 @@ from tests.support.bmc_quirks import Manner
 from tests.support.machineroom import Bay, Step
 from tests.support.powersite import Order, Outcome, PowerSite
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 LIMIT_S = 300.0
 """No order may take longer, whatever its BMC does."""

@@ -29,7 +29,7 @@ from powerman.settings import BmcSpec, PowerSettings
 from tests.support.in_netns import in_netns
 from tests.support.site import site
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 BOTH = pytest.mark.parametrize("slot", [0, 1], ids=["ipmi", "redfish"])
 

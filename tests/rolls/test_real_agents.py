@@ -16,7 +16,7 @@ from headclient import HeadRunError
 from hostsite import HostSite
 from smallimages import build_plain_image
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 # Whoever has the address 10.97.0.15 (h5) finds that this image does not suit it.
 PICKY = """#!/bin/sh

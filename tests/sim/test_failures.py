@@ -11,7 +11,7 @@ import pytest
 from layercake.sim.fleet.faults import Bmc, Faults
 from tests.sim import failures
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.waits]
 QUICK: dict[str, Any] = {"sync.hello_s": 1.0, "sync.dead_s": 4.0, "guard.outage_settle_s": 10.0}
 """Settings by which a silence is found out in seconds."""
 

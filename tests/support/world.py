@@ -37,7 +37,7 @@ class World:
         self.settings = Settings(interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), api_port=0,
                                  sections={"files": {"directory": str(directory / "site")}})
         self.head = Head(directory, self.settings, self.clock)
-        self.head.nodes.flood_s = 0.0
+        self.head.nodes.told.flood_s = 0.0
         self.ops = Operations(self.head)
         self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.client.bind(("127.0.0.1", 0))
@@ -53,7 +53,7 @@ class World:
         await self.head.database.flush(self.head.store)
         await self.close_head()
         self.head = Head(self.directory, self.settings, self.clock)
-        self.head.nodes.flood_s = 0.0
+        self.head.nodes.told.flood_s = 0.0
         self.ops = Operations(self.head)
         self.open()
 

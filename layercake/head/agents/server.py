@@ -10,13 +10,13 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-import imageapi.events
 import minos.events
 from imageapi.spec.objects import secrets_of
 from imageapi.store.store import ImageStore
@@ -26,15 +26,14 @@ from layercake.head import events
 from layercake.head.agents.attest import AttestApi
 from layercake.head.agents.document import Address, desired
 from layercake.head.agents.drivers import DriverApi
-from layercake.head.agents.heard import heard, set_name
+from layercake.head.agents.heard import set_name
 from layercake.head.agents.joining import Claim, Joining, NoJoin
 from layercake.head.agents.machines import MachineApi
 from layercake.head.agents.sync import Sync
+from layercake.head.agents.told import Told
 from layercake.head.boots import BootSets
 from layercake.head.disks.room import DiskRoom
 from layercake.head.files.room import Room, has_secrets
-from layercake.head.files.room import heard as said_of_files
-from layercake.head.hosting.budget import Budget
 from layercake.head.hosting.table import Table
 from layercake.head.machines.keeper import Machines
 from layercake.head.pki import Authority, name_of
@@ -45,8 +44,8 @@ from layercake.head.thermal.keeper import ThermalKeeper
 from layercake.head.tpm.keeper import Tpms
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable, WireError
-from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
+from layercake.moduleapi.quick import Asked, Quick
 from layercake.moduleapi.web import body_of, known, shown
 from minos.build.sets import MODULES
 
@@ -54,15 +53,12 @@ log = logging.getLogger("layercake.nodes")
 _MAX_BODY = 4 << 20
 _MAX_CLAIM = 16384
 _CLAIM = ("node", "token", "boot_id", "mac", "version")
-_MAX_EVENTS = 500
-_MAX_DATA, _MAX_TEXT = 16384, 2000
 NOT_WHILE_HELD = ("disks", "uinit")
 """What a node is not told of while it is being released (minos.disks, minos.tasks)."""
 WEIGHT = 5.0
 """What a request of a node counts at the door: twenty a second are a lot for it."""
-OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
-                                         QUARANTINE_CLEARED, NO_CHAIN)}
-"""What a node may tell. What others tell, like who ran a command there, is not its to say."""
+DESIRED, EVENTS = "/node/v1/desired", "/node/v1/events"
+"""What nodes ask most."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -76,7 +72,7 @@ class NodeApi:
         vault: Vault, files: Room, machines: Machines, disks: DiskRoom, tpms: Tpms, thermal: ThermalKeeper,
     ) -> None:
         self._tpms, self._attest = tpms, AttestApi(joining, tpms, self._claimed)
-        self._files, self._disks, self._thermal = files, disks, thermal
+        self._files, self._disks = files, disks
         self._vault = vault
         self._boots = boots
         self._drivers = DriverApi(self._authenticate, boots, enabled=settings.more_drivers)
@@ -90,9 +86,8 @@ class NodeApi:
         self._settings = settings
         self._images = images
         self._authority = authority
-        self._budget = Budget(self._left_out, at_once=_MAX_EVENTS)
-        self.flood_s = 1.0
-        """Who tells too many events waits so long for each answer, and takes less of the head's time."""
+        self.told = Told(store, {minos.events.FILES: files.heard, minos.events.DISKS: disks.heard,
+                                 minos.events.THERMAL: thermal.heard})
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -102,7 +97,7 @@ class NodeApi:
         return [
             web.post("/node/v1/join", _guarded(self._join)),
             web.post("/node/v1/attest", _guarded(self._attest.attest)),
-            web.get("/node/v1/desired", _guarded(self._desired)),
+            web.get(DESIRED, _guarded(self._desired)),
             web.get("/node/v1/trust", _guarded(self._trust)),
             web.get("/node/v1/secrets/{name}", _guarded(self._secret)),
             web.get("/node/v1/disk-key/{layout}", _guarded(self._disk_key)),
@@ -113,7 +108,7 @@ class NodeApi:
             web.get("/node/v1/firmware/{path:.+}", _guarded(self._drivers.firmware)),
             web.post("/node/v1/survey", _guarded(self._machines.survey)),
             web.post("/node/v1/machine", _guarded(self._machines.stranger)),
-            web.post("/node/v1/events", _guarded(self._events)),
+            web.post(EVENTS, _guarded(self._events)),
             web.post("/node/v1/answers/{id}", _guarded(self._answer)),
         ]
 
@@ -196,18 +191,24 @@ class NodeApi:
         return None if found is None else {**found, "url": self._address(f"boot/{name}", record.node.id)}
 
     def _authenticate(self, request: web.Request) -> Record:
-        header = request.headers.get("Authorization", "")
+        record = self._bearer(request.headers.get("Authorization", ""), request.transport)
+        if record is None:
+            raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
+        known(request, record.node.id, WEIGHT)
+        return record
+
+    def _bearer(self, header: str, transport: asyncio.BaseTransport | None) -> Record | None:
+        """The node whose session somebody has a right to speak for by this header and the certificate of the connection."""
         try:
             node, number = peek_bearer(header)
             record = self._store.find(node_text(node))
             if record is not None and record.session is not None and record.session.number == number:
                 check_bearer(header, record.session.key)
-                if not record.session.mutual or name_of(record.node.id, number) in shown(request):
-                    known(request, record.node.id, WEIGHT)
+                if not record.session.mutual or name_of(record.node.id, number) in shown(transport):
                     return record
         except WireError as error:
-            log.debug("an unusable bearer from %s: %s", request.remote, error)
-        raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
+            log.debug("an unusable bearer: %s", error)
+        return None
 
     async def _desired(self, request: web.Request) -> web.Response:
         return _json(self._document(self._authenticate(request)))
@@ -267,46 +268,29 @@ class NodeApi:
         return web.Response(body=await asyncio.to_thread(self._boots.agent, name), content_type="application/zip")
 
     async def _events(self, request: web.Request) -> web.Response:
-        record, too_many = self._authenticate(request), False
-        body = await _body(request)
-        told = body if isinstance(body, list) else [body]
-        for event in told[:_MAX_EVENTS]:
-            if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
-                raise OperationFailed("cannot take the events: each is an object")
-            name, text = str(event.get("kind", ""))[:64], str(event.get("text", ""))[:_MAX_TEXT]
-            kind = OF_NODES.get(name, events.NODE_EVENT)
-            if kind is events.NODE_EVENT:
-                text = f"{name}: {text}"
-            if kind.bearing is not Bearing.STANDING:
-                too_many |= not self._keep(record, kind, text, str(event.get("severity", "")), event.get("data", {}))
-            if kind is minos.events.FILES:
-                self._files.said[record.node.id] = said_of_files(event.get("data", {}))
-            if kind is minos.events.DISKS:
-                self._disks.heard(record, event.get("data", {}))
-            if kind is minos.events.THERMAL:
-                self._thermal.heard(record, event.get("data", {}))
-            if heard(record, kind, text, event.get("data", {})):
-                self._store.mark(record)
-        if too_many:
-            await asyncio.sleep(self.flood_s)
-        return _json({"taken": len(told)})
+        record = self._authenticate(request)
+        taken, wait = self.told.take(record, await _body(request))
+        if wait:
+            await asyncio.sleep(wait)
+        return _json({"taken": taken})
 
-    def _keep(self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]) -> bool:
-        """Adds to a node's history what the node itself says, within bounds; whether it did."""
-        key = record.node.id
-        if not self._budget.take((key, key)):
-            self._budget.leave_out(key)
-            return False
-        if (size := len(msgspec.json.encode(data))) > _MAX_DATA:
-            data = {"left out": f"{size} bytes"}
-        self._store.event(record, kind, text, severity=severity, data=data)
-        return True
-
-    def _left_out(self, node: str, count: int) -> None:
-        record = self._store.find(node)
-        if record is not None:
-            self._store.event(record, events.NODE_FLOODS, f"{count} events of the node were left out: it tells too many",
-                              data={"count": count})
+    def quick(self, asked: Asked) -> Quick | None:
+        """What nodes ask most, out of hand: their desired state, and to take events. What is refused is left to the routes, which
+        say why."""
+        if asked.path != (DESIRED if asked.body is None else EVENTS):
+            return None
+        record = self._bearer(asked.authorization, asked.transport)
+        if record is None:
+            return None
+        try:
+            if asked.body is None:
+                answer, wait = self._document(record), 0.0
+            else:
+                taken, wait = self.told.take(record, parse_json(asked.body))
+                answer = {"taken": taken}
+        except (LayercakeError, ValueError):
+            return None
+        return Quick(record.node.id, HTTPStatus.OK, msgspec.json.encode(answer), kind="application/json", weight=WEIGHT, wait=wait)
 
     async def _answer(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import time
 from collections import OrderedDict
@@ -156,6 +155,14 @@ class Room:
         """What was wrong with a node's files when they were last rendered."""
         mark, found = self._wrong.get(record.node.id, ("", []))
         return found if mark and mark == self.mark(record) else []
+
+    def heard(self, record: Record, data: Mapping[str, Any]) -> None:
+        """Keeps what a node says of its files, as far as it is well-formed."""
+        found: dict[str, Any] = {"mark": str(data.get("mark", ""))[:64]}
+        for name in ("waiting", "errors"):
+            said = data.get(name)
+            found[name] = [str(one)[:500] for one in said[:100]] if isinstance(said, list) else []
+        self.said[record.node.id] = found
 
     def troubles(self, record: Record) -> list[str]:
         """What is wrong with a node's files: those that could not be made here, and what the node said."""
@@ -356,12 +363,3 @@ def _bounded(entries: Sequence[Entry]) -> list[Entry]:
         found.append(entry if whole <= MAX_ALL else replace(entry, data=b"", error=f"the files of the node have more than "
                                                                                     f"{MAX_ALL >> 20} MiB together"))
     return found
-
-
-def heard(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node says of its files, as far as it is well-formed."""
-    found: dict[str, Any] = {"mark": str(data.get("mark", ""))[:64]}
-    for name in ("waiting", "errors"):
-        said = data.get(name)
-        found[name] = [str(one)[:500] for one in said[:100]] if isinstance(said, list) else []
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]

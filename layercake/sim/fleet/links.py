@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +42,7 @@ class Links:
         self._tls = ssl.create_default_context(cafile=str(authority))
         self._host, self._port = head
         self._cut, self._count, self._own = cut, connections, own
-        self._work: deque[tuple[Agent, str, bytes]] = deque()
-        self._more = asyncio.Event()
+        self._work: asyncio.Queue[tuple[Agent, str, bytes]] = asyncio.Queue()
         self._opening, self._joining = asyncio.Semaphore(_OPENING), asyncio.Semaphore(_JOINING)
         self._tasks: list[asyncio.Task[None]] = []
         self.joins = self.requests = self.troubles = 0
@@ -61,8 +59,7 @@ class Links:
 
     def ask(self, agent: Agent, line: str, body: bytes) -> None:
         """Has a request made."""
-        self._work.append((agent, line, body))
-        self._more.set()
+        self._work.put_nowait((agent, line, body))
 
     async def script(self, url: str, address: str) -> tuple[int, str]:
         """Fetches a boot script as iPXE does, from a node's own address: status and text. Raises OSError, EOFError."""
@@ -117,10 +114,7 @@ class Links:
     async def _next(self) -> tuple[Agent, str, bytes]:
         """The next request of a node that is still in the session that it is of."""
         while True:
-            while not self._work:
-                self._more.clear()
-                await self._more.wait()
-            agent, line, body = self._work.popleft()
+            agent, line, body = await self._work.get()
             if agent.owner.agent is not agent:
                 continue
             if not self._cut(agent.owner):
