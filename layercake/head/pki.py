@@ -106,6 +106,7 @@ class Authority:
         self.changed: Callable[[], None] = lambda: None
         """Called when the head's certificate or the trusted authorities are others."""
         self._loaded: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
+        self._marked: tuple[tuple[int, int, int], str] = (0, 0, 0), ""
 
     @property
     def trusted(self) -> Path:
@@ -119,11 +120,16 @@ class Authority:
 
     @property
     def mark(self) -> str:
-        """Tells one set of trusted authorities from another; "" without any."""
+        """Tells one set of trusted authorities from another; "" without any. Each node that asks for its desired state is told it,
+        so the file is read again only when it is another."""
         try:
-            return hashlib.sha256(self.trusted.read_bytes()).hexdigest()[:16]
+            found = self.trusted.stat()
         except FileNotFoundError:
             return ""
+        file = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._marked[0] != file:
+            self._marked = file, hashlib.sha256(self.trusted.read_bytes()).hexdigest()[:16]
+        return self._marked[1]
 
     @property
     def changing(self) -> bool:

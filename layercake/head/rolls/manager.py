@@ -47,7 +47,9 @@ KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.1
-PUSH_AT_ONCE, PUSH_PAUSE_S = 50, 0.02
+PUSH_AT_ONCE, PUSH_PAUSE_S = 50, 0.005
+"""After so many nodes were told there is a pause, and another as long as the head came too late out of that: each node comes to
+fetch its desired state at once, and others ask the head, too."""
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
@@ -202,7 +204,9 @@ class Rolls:
         for number, record in enumerate(nodes, 1):
             self._sync.push(record)
             if number % PUSH_AT_ONCE == 0:
-                await asyncio.sleep(PUSH_PAUSE_S)  # each comes to fetch its desired state at once
+                began = time.perf_counter()
+                await asyncio.sleep(PUSH_PAUSE_S)
+                await asyncio.sleep(time.perf_counter() - began - PUSH_PAUSE_S)
 
     # -- carrying out
 
