@@ -18,14 +18,14 @@ BUFFER_BYTES = 8 << 20
 class DatagramServer:
     """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket.
     `turn` is called when there is something, and reads it with `read`; without, all is read. One that was read less than `gather_s`
-    ago is read again when that is over: a turn of the loop costs more than a datagram."""
+    ago is read again when that is over, and so on: a turn of the loop costs more than a datagram."""
 
     def __init__(self, receive: Callable[[bytes, Any], None], *, at_once: int = 256, size: int = 2048,
                  turn: Callable[[], object] | None = None, gather_s: float = 0.0,
                  failed: Callable[[OSError], None] = lambda error: None) -> None:
         self._receive, self._turn = receive, turn or self.read
         self._failed = failed
-        self._gather_s, self._last = gather_s, 0.0
+        self._gather_s, self._last, self._came = gather_s, 0.0, False
         self._later: asyncio.TimerHandle | None = None
         self._at_once = at_once
         self._size = size
@@ -55,9 +55,20 @@ class DatagramServer:
             self._later = loop.call_later(self._gather_s, self._again)
 
     def _again(self) -> None:
-        self._later = None
-        if self.socket is not None:
-            asyncio.get_running_loop().add_reader(self.socket.fileno(), self._readable)
+        """What has come meanwhile is read; the loop looks at the socket again when that was nothing."""
+        self._later, self._came = None, False
+        if self.socket is None:
+            return
+        loop = asyncio.get_running_loop()
+        more = self._turn()
+        if self.socket is None:  # what was read has closed it
+            return
+        if more:
+            self._later = loop.call_later(0.0, self._again)
+        elif self._came:
+            self._later = loop.call_later(self._gather_s, self._again)
+        else:
+            loop.add_reader(self.socket.fileno(), self._readable)
 
     def close(self) -> None:
         """Closes the socket, if it is open."""
@@ -82,5 +93,6 @@ class DatagramServer:
             except OSError as error:
                 self._failed(error)
                 return False
+            self._came = True
             receive(data, source)
         return True
