@@ -88,13 +88,14 @@ class Node:
 
 
 class NodeRecords:
-    """Reads what `Node.to_record` wrote. A module's part that is as that of the node before is the same object: 13 us a node, else
-    45."""
+    """Reads what `Node.to_record` wrote. A module's part that is as that of the node before is the same object, and so are all of
+    them together: 13 us a node, else 45."""
 
     def __init__(self, parts: Mapping[str, Part]) -> None:
         self._parts = [(name, part.struct, part.key, part.struct.ENTRY is not None, part.struct.__struct_fields__)
                        for name, part in parts.items()]
         self._last: dict[str, tuple[bytes, NodePart]] = {}
+        self._all: dict[str, NodePart] = {}
 
     def node(self, record: Mapping[str, Any]) -> Node:
         """The node. Raises InputError."""
@@ -121,7 +122,9 @@ class NodeRecords:
             if last is None or last[0] != word:
                 last = self._last[name] = word, msgspec.convert(own, struct)
             found[name] = last[1]
-        return found
+        if found.keys() != self._all.keys() or any(part is not self._all[name] for name, part in found.items()):
+            self._all = found
+        return self._all
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ class Tokens:
 
     def _change(self, draft: Draft, kept: _Kept) -> None:
         draft.documents[_DOCUMENT] = partial(msgspec.json.encode, kept)
-        draft.after(partial(self._put, kept))
+        draft.after(self._put, kept)
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -145,8 +145,8 @@ class NodeApi:
         async with self._desire.draft(revises=False) as draft:
             session = dataclasses.replace(self._joining.claim(record, said), mutual=body.get("mutual") is True,
                                           quoted=self._tpms.spend(record, said.boot_id))
-            draft.after(partial(self._joining.spend, record))
-            draft.after(partial(self._sync.forget, record))
+            draft.after(self._joining.spend, record)
+            draft.after(self._sync.forget, record)
             draft.change(record, partial(_begin_session, session, boot, agent))
             facts = {"boot_id": session.boot_id, "mac": said.mac, "version": body["version"]}
             draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)

@@ -69,15 +69,15 @@ class BootSets:
             _check_architecture(found, theirs, "boot")
             if of_profile:
                 draft.documents[boots.OF_PROFILES + profile] = name.encode
-                draft.after(partial(known.of_profiles.update, {profile: name}))
+                draft.after(known.of_profiles.update, {profile: name})
             else:
                 draft.documents[boots.DOCUMENT] = name.encode
-                draft.after(partial(setattr, known, "default", name))
+                draft.after(setattr, known, "default", name)
                 draft.after(self._head.teller.networks)
             whose = f"nodes of profile {profile}" if of_profile else "nodes"
             draft.event(None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}")
             for record in theirs:
-                draft.after(partial(self._head.teller.changed, record))
+                draft.after(self._head.teller.changed, record)
         return sorted(r.name for r in theirs)
 
     async def remove_profile(self, profile: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -165,7 +164,7 @@ class Care:
             records = [r for key in found.silent if (r := self._store.find(key)) is not None]
             for record in records:
                 self._mind(draft, record, released=True)
-            draft.after(partial(self._guard.outages.pop, domain, None))
+            draft.after(self._guard.outages.pop, domain, None)
             draft.event(None, events.OUTAGE_OVER, f"{found.where}: ended by {who}; {len(records)} nodes are silent",
                         data={"domain": domain, "nodes": len(records)})
         self._looked_at(records)

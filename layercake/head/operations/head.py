@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -103,7 +102,7 @@ class AuthorityChanges:
         async with self._head.desire.draft(revises=False) as draft:
             records = self._nodes.select(text)
             for record in records:
-                draft.after(partial(self._revoke, record, said_by(by)))
+                draft.after(self._revoke, record, said_by(by))
         return [r.name for r in records]
 
     def _revoke(self, record: Record, by: str) -> None:

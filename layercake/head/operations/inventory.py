@@ -320,10 +320,10 @@ class InventoryChanges:
         self._head.networks.take(draft, new.networks)
         moved = {change.node for change in found}
         for name in moved:
-            draft.after(partial(self._head.teller.network, name))
+            draft.after(self._head.teller.network, name)
         for record in self._store:
             if record.node.network in moved and record.name not in changed:
-                draft.after(partial(self._head.teller.changed, record))
+                draft.after(self._head.teller.changed, record)
         return sorted(moved)
 
     async def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
@@ -358,14 +358,14 @@ class InventoryChanges:
         if record is None:
             record = self._head.add(draft, node)
             draft.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
-            draft.after(partial(self._head.teller.changed, record))  # a step begins as soon as something is wanted
+            draft.after(self._head.teller.changed, record)  # a step begins as soon as something is wanted
         else:
             images = record.node.images if later else images
             draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory by {by}: {', '.join(fields)}")
         care = partial(msgspec.structs.replace, ours=True) if any(map(self._head.machines.waits, node.macs)) else same
         self._head.desire.images(draft, record, images, node=node, care=care)
-        draft.after(partial(self._head.teller.changed, record))
-        draft.after(partial(self._head.sync.push, record))
+        draft.after(self._head.teller.changed, record)
+        draft.after(self._head.sync.push, record)
 
     def _note(self, draft: Draft, node: Node, later: Collection[str]) -> None:
         """A node that has the images of the inventory has them from there."""

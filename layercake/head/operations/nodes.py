@@ -66,13 +66,13 @@ class Nodes:
                 self._head.desire.images(draft, record, node.images, node=node, care=care)
                 if record.care.order is not None and record.care.order.soft:    # it may have failed
                     draft.post(record, Cleared(f"{who} wants it {state}{how}"))
-                draft.after(partial(self._head.sync.push, record))
+                draft.after(self._head.sync.push, record)
         return [r.name for r in records]
 
     def order(self, draft: Draft, record: Record, order: Order) -> None:
         """Has the engine do what a person ordered of a node's power."""
         self._head.desire.want(draft, record, record.wanted, care=partial(replace, ours=True, order=order))
-        draft.after(partial(self._head.sync.push, record))
+        draft.after(self._head.sync.push, record)
 
     def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
         """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -145,7 +144,7 @@ class RollRequests:
                 images = names_after(record, image, replace)
                 draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}")
                 desire.images(draft, record, images, anew=True)
-                draft.after(partial(self._head.sync.push, record))
+                draft.after(self._head.sync.push, record)
         return {"nodes": [r.name for r in records]}
 
     async def start(self, text: str, ask: Ask) -> Roll:

@@ -172,7 +172,7 @@ class Keeper:
         care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
         async with self._desire.draft() as draft:
             self._desire.hold(draft, record, hold, care=care)
-            draft.after(partial(self._means.push, record))
+            draft.after(self._means.push, record)
 
     async def _let_go(self, record: Record, before: Sequence[WantedImage]) -> None:
         """The hold is over: what the inventory wants of the node counts again. Raises LayercakeError, and holds on then."""
@@ -180,7 +180,7 @@ class Keeper:
         async with self._desire.draft() as draft:
             images = tuple(had.get(name) or self._desire.image(name) for name in record.node.images)
             self._desire.hold(draft, record, None, images)
-            draft.after(partial(self._means.push, record))
+            draft.after(self._means.push, record)
 
     def _tell(self, record: Record, progress: str) -> None:
         """How far a step is, for people."""

@@ -225,7 +225,7 @@ class Rolls:
                 told += self._act(draft, roll, record, action)
             await self._breathe()
         if roll.over:
-            draft.after(partial(self._over, roll))
+            draft.after(self._over, roll)
         return told
 
     def _over(self, roll: Roll) -> None:
@@ -246,9 +246,9 @@ class Rolls:
         elif isinstance(action, Revert):
             subject.revert(draft, record, roll, node, action.keep)
         else:
-            draft.after(partial(self._unstage.append, key))
+            draft.after(self._unstage.append, key)
             return []
-        draft.after(partial(self._touch, key))  # a node that is there already shows that by no change
+        draft.after(self._touch, key)  # a node that is there already shows that by no change
         return [key] if told else []
 
     def _let_go(self, draft: Draft) -> list[str]:
@@ -260,13 +260,13 @@ class Rolls:
             if record is not None and record.stage and (roll is None or roll.nodes[key].state in ENDED):
                 self._desire.stage(draft, record, ())
                 found.append(key)
-        draft.after(partial(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE)))
+        draft.after(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE))
         return found
 
     def _put(self, draft: Draft, roll: Roll) -> None:
         """The roll is so."""
         draft.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
-        draft.after(partial(self._rolls.__setitem__, roll.id, roll))
+        draft.after(self._rolls.__setitem__, roll.id, roll)
 
     def _forget_old(self) -> None:
         over = [number for number, roll in self._rolls.items() if roll.over]
@@ -343,7 +343,7 @@ class Rolls:
         self._put(draft, roll)
         text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
         draft.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
-        draft.after(partial(self._take, roll))
+        draft.after(self._take, roll)
         return roll
 
     async def order(self, number: int, what: str, by: str) -> Roll:

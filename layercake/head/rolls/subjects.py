@@ -187,7 +187,7 @@ class BootSets:
         cycle = cycle and record.value("power") != "OFF" and record.node.state == "up" and not roll.over
         order = Order("cycle", force=False, by=f"roll {roll.id}", at=self._clock()) if cycle else None
         self._desire.want(draft, record, record.wanted, care=partial(replace, order=order))
-        draft.after(partial(self._tell, record))
+        draft.after(self._tell, record)
 
 
 class Agents:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
-from functools import partial
 
 from imageapi.spec.order import start_order
 from layercake.head.guard.facts import Care, Order
@@ -118,7 +117,7 @@ class Desire:
         state = wanted.state if hold is None else hold.state
         goal = planner.layout.goal(self.goal_values(state if order is None else "off", images))
         draft.post(record, DesiredChanged(goal, fresh))
-        draft.after(partial(self._follow, record, order))
+        draft.after(self._follow, record, order)
 
     def hold(self, draft: Draft, record: Record, hold: Hold | None, images: tuple[WantedImage, ...] = (), *,
              care: Mend = same) -> None:
@@ -132,7 +131,7 @@ class Desire:
         state = "off" if order is not None else record.node.state if hold is None else hold.state
         draft.change(record, put)
         draft.post(record, DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh))
-        draft.after(partial(self._follow, record, order))
+        draft.after(self._follow, record, order)
 
     def _follow(self, record: Record, order: Order | None) -> None:
         """What was ordered of a node's power may have ended, or begun, while a draft was made and written."""

@@ -29,8 +29,9 @@ class Draft:
     def __init__(self, store: Store, engine: Engine, *, revises: bool) -> None:
         self._store = store
         self._engine = engine
+        self._mark, self._adopt, self._post = store.mark, store.adopt, engine.post  # once, not for each of 100,000 nodes
         self._copies: dict[str, Record] = {}
-        self._then: deque[Callable[[], object]] = deque()
+        self._then: deque[tuple[Callable[..., object], *tuple[object, ...]]] = deque()
         self.gone: set[str] = set()
         """The ids of nodes that shall be forgotten."""
         self.documents: dict[str, Callable[[], bytes]] = {}
@@ -57,13 +58,13 @@ class Draft:
     def change(self, record: Record, change: Callable[[Record], object]) -> None:
         """Changes a record. `change` is called twice, with a copy and later with the record, and must not do anything else."""
         change(self._copy(record))
-        self.after(partial(change, record))
-        self.after(partial(self._store.mark, record))
+        self.after(change, record)
+        self.after(self._mark, record)
 
     def post(self, record: Record, event: Event) -> None:
         """Tells the engine of an event of a node."""
         self._engine.foresee(self._copy(record), event)
-        self.after(partial(self._engine.post, record, event))
+        self.after(self._post, record, event)
 
     def _copy(self, record: Record) -> Record:
         found = self._copies.get(record.node.id)
@@ -74,22 +75,22 @@ class Draft:
     def add(self, record: Record) -> None:
         """Takes a new record (Store.make) in."""
         self._copy(record)
-        self.after(partial(self._store.adopt, record))
+        self.after(self._adopt, record)
 
     def remove(self, record: Record, forget: Callable[[Record], object]) -> None:
         """Has a node forgotten, by `forget`."""
         self._copies.pop(record.node.id, None)
         self.gone.add(record.node.id)
-        self.after(partial(forget, record))
+        self.after(forget, record)
 
     def event(self, record: Record | None, kind: EventKind, text: str, *, severity: str | None = None,
               data: Mapping[str, Any] | None = None) -> None:
         """Adds to the history of a node, or of the head (Store.event)."""
         self.after(partial(self._store.event, record, kind, text, severity=severity, data=data))
 
-    def after(self, act: Callable[[], object]) -> None:
-        """Calls `act`, which must not fail, when all is on disk, after what was put in before."""
-        self._then.append(act)
+    def after(self, act: Callable[..., object], *about: object) -> None:
+        """Calls `act` with these arguments, which must not fail, when all is on disk, after what was put in before."""
+        self._then.append((act, *about))
 
     async def happen(self) -> None:
         """What was prepared is so now. Called once, when it is on disk. The rest of the head has its turn in between."""
@@ -97,7 +98,8 @@ class Draft:
         self._copies.clear()  # what is not needed any more makes room for what comes
         since = time.perf_counter()
         while self._then:
-            self._then.popleft()()
+            act, *about = self._then.popleft()
+            act(*about)
             if time.perf_counter() - since > SLICE_S:
                 await asyncio.sleep(0)
                 since = time.perf_counter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -50,7 +49,7 @@ class SiteNetworks:
         """Has these in the place of the others, once they are on disk."""
         data = msgspec.json.encode(new)
         draft.documents[_DOCUMENT] = lambda: data
-        draft.after(partial(self._take, new))
+        draft.after(self._take, new)
 
     def _take(self, new: Mapping[str, Network]) -> None:
         self.by_name = dict(new)

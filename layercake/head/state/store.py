@@ -149,6 +149,9 @@ class Hold(msgspec.Struct, frozen=True):
     images: tuple[WantedImage, ...] = ()
 
 
+_CARE, _BOOTS, _TRUST, _TIMES = Care(), Boots(), Trust(), BootTimes()  # of nodes of which nothing is known: 300 bytes less each
+
+
 @dataclass(slots=True)
 class Record:
     """One node: its inventory entry, its place in the state graph, and its bond with its agent.
@@ -180,14 +183,14 @@ class Record:
     unhealthy: str = ""
     containers: tuple[dict[str, Any], ...] = ()
     api_port: int = 0
-    care: Care = field(default_factory=Care)
-    boots: Boots = field(default_factory=Boots)
+    care: Care = _CARE
+    boots: Boots = _BOOTS
     session: Session | None = None
-    trust: Trust = field(default_factory=Trust)
+    trust: Trust = _TRUST
     cards: tuple[Card, ...] = ()
     clock: NodeClock | None = None
     interfaces: tuple[Interface, ...] = ()
-    boot_times: BootTimes = field(default_factory=BootTimes)
+    boot_times: BootTimes = _TIMES
     last_seen: float | None = None
     address: tuple[str, int] | None = None
     changed_at: float = 0.0
@@ -303,9 +306,8 @@ class Store:
 
     def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node. It is in the store when it was adopted."""
-        record = Record(self._next_row, node, planner, machine, changed_at=self._clock(), applied=node.images)
         self._next_row += 1
-        return record
+        return Record(self._next_row - 1, node, planner, machine, changed_at=self._clock(), applied=node.images)
 
     def adopt(self, record: Record) -> None:
         """Takes a record in: one that was read from the database, or one that is in it from now on."""

@@ -196,4 +196,4 @@ class ThermalKeeper:
             node = replace(record.node, state="off")
             draft.event(record, events.ACTED, "it is wanted off: it is too warm (hint: `layercake power on` when it is cool)")
             self._desire.images(draft, record, node.images, node=node, care=partial(msgspec.structs.replace, order=None))
-            draft.after(partial(self._push, record))
+            draft.after(self._push, record)
