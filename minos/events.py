@@ -68,8 +68,11 @@ THERMAL = EventKind("node.thermal", Severity.DEBUG, "How warm the node is, by it
 GOVERNOR = EventKind("node.governor", Severity.INFO,
     "The frequency governor of the node's processors was changed because of how warm it is, or set back.")
 
+BUTTON = EventKind("node.power-button", Severity.WARNING,
+    "The node's power button was pressed, or its BMC asked for that: its images are stopped, and it goes off.")
+
 EVENTS: tuple[EventKind, ...] = (NODE_API, NODE_API_FAILED, EVENTS_DROPPED, AGENT, AGENT_SWAPPED, AGENT_SWAP_FAILED, HARDWARE,
                                  NO_DRIVER, DRIVERS, DRIVER_FAILED, DRIVERS_LEFT, CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED,
                                  NETWORK, NETWORK_SET, NETWORK_CHANGED, NETWORK_FAILED, LEG_DOWN, LEG_UP, FILES,
                                  FILES_WRITTEN, FILES_FAILED, TASK_DONE, TASK_FAILED, DISKS, DISKS_READY, DISK_FOREIGN,
-                                 DISK_WIPED, DISK_FAILED, THERMAL, GOVERNOR)
+                                 DISK_WIPED, DISK_FAILED, THERMAL, GOVERNOR, BUTTON)

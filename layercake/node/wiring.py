@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from imageapi.node.imageset.imageset import ImageSet
 from layercake.node.disks import LateDisks
 from layercake.node.files import Preparing, running
 from layercake.node.modules import need
+from minos import syscalls
 from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
 from minos.agent.early import Early
@@ -149,6 +151,11 @@ class LateOrders:
         return self._orders.carry_out(settled, request)
 
 
+def _power_off() -> None:
+    os.sync()
+    syscalls.reboot(syscalls.RB_POWER_OFF)
+
+
 def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False) -> Agent:
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the machine runs minOS, and its
     interfaces are the agent's to set. Raises LayercakeError."""
@@ -164,5 +171,5 @@ def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: b
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, disks, run, early.link.drain, network.wait), early.inbox.put)
     return Agent(early, images, worker, LateApi(early, images, api_port, owner=owner), network, preparing,
-                 orders=LateOrders().carry_out if owner else no_orders,
+                 orders=LateOrders().carry_out if owner else no_orders, power_off=_power_off if owner else None,
                  clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))

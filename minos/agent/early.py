@@ -42,6 +42,10 @@ class Inbox:
         return found
 
 
+class Pressed:
+    """A message to the loop: the power button was pressed."""
+
+
 class Look:
     """A message to the loop: the images are in another state."""
 

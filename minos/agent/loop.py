@@ -21,13 +21,14 @@ from layercake.kraken.errors import OperationFailed
 from minos.agent.bond.bond import Bond
 from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import Busy, prepare
-from minos.agent.early import Early, Look
+from minos.agent.early import Early, Look, Pressed
 from minos.agent.hardware import Came, Hardware
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
 from minos.agent.wanted import NodeImages, Orders, Wanted, check, no_orders
 from minos.agent.worker import Done, Worker
+from minos.events import BUTTON
 
 if TYPE_CHECKING:
     from minos.agent.clock.keeper import Keeper
@@ -38,6 +39,8 @@ TICK = 1.0
 TRIM_EVERY = 10.0
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
+OFF_S = 90.0
+"""Seconds from the power button until the machine goes off, whether its images have stopped or not."""
 DRIVERS_DELAY = 5.0
 """Seconds from a session's begin for which drivers that the boot profile does not have wait while the images are being started."""
 
@@ -92,10 +95,12 @@ class Work:
 
 
 class Agent:
-    """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds."""
+    """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds. `power_off` switches the machine off
+    at once; None for one that is not the agent's own."""
 
     def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, network: NodeNetwork, files: NodeFiles, *,
-                 orders: Orders = no_orders, clock: Callable[[], float], clock_ns: Callable[[], int]) -> None:
+                 orders: Orders = no_orders, power_off: Callable[[], None] | None = None, clock: Callable[[], float],
+                 clock_ns: Callable[[], int]) -> None:
         self._early = early
         self._images = images
         self._worker = worker
@@ -116,6 +121,7 @@ class Agent:
         self._document: Mapping[str, Any] = {}
         self._serve_at = math.inf
         self._drivers_at = 0.0
+        self._power_off, self._off_at = power_off, math.inf
         self._stop = False
 
     def run(self) -> None:
@@ -189,6 +195,9 @@ class Agent:
         self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
         work.bond.hello(revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state)
+        if self._power_off is not None and (now >= self._off_at or (self._off_at != math.inf and machine.value("run") == "INIT")):
+            self._early.link.drain()
+            self._power_off()
         if now >= self._serve_at:
             self._serve_at = math.inf
             threading.Thread(target=self._api.start, args=(work.session,), name="serve", daemon=True).start()
@@ -204,8 +213,12 @@ class Agent:
         self._thermometer = Thermometer(self._early.event, Governors(Path(self._early.config.run, "governors.json")))
         self._thermometer.want(self._document)
         self._thermometer.start()
+        if self._power_off is not None:
+            from minos.agent.button import Button
 
-    def _take(self, message: Message | Done | Look | Came) -> None:
+            Button(self._early.inbox.put, self._early.say).start()
+
+    def _take(self, message: Message | Done | Look | Came | Pressed) -> None:
         if isinstance(message, Joined):
             self._early.say(f"agent: joined, session {message.session.number}")
             self._begin(message.session, message.desired)
@@ -213,6 +226,8 @@ class Agent:
             self._early.say(f"agent: {message.text}")
         elif isinstance(message, Look):
             self._look_at_images()
+        elif self._work is not None and isinstance(message, Pressed):
+            self._go_off(self._work)
         elif self._work is not None and isinstance(message, Came):
             self._images.clear()  # one may have wanted the file of a device that had no driver: it is tried again at once
             self._work.machine.clear("the drivers that came")
@@ -224,6 +239,14 @@ class Agent:
             self._desired(self._work, message.desired)
         elif self._work is not None and isinstance(message, Done):
             self._done(self._work.machine, message)
+
+    def _go_off(self, work: Work) -> None:
+        """The power button was pressed. From now on nothing else is wanted of the node."""
+        if self._off_at == math.inf:
+            self._off_at = self._clock() + OFF_S
+            self._early.event(BUTTON, "the power button was pressed, or the BMC asked for it: the images are stopped, and the "
+                              "machine goes off")
+            self._desired(work, self._document)
 
     def _done(self, machine: Machine, ended: Done) -> None:
         """A mutation's attempt has ended."""
@@ -238,11 +261,12 @@ class Agent:
         self._files.look()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
+        told = document if self._off_at == math.inf else {**document, "stage": [], "goal": {"power": "OFF"}}
         try:
-            check(document)
-            self._network.want(document, work.session)  # first: images that start wait until the interfaces are there
-            self._files.want(document, work.session)
-            work.wanted.take(document, first)
+            check(told)
+            self._network.want(told, work.session)  # first: images that start wait until the interfaces are there
+            self._files.want(told, work.session)
+            work.wanted.take(told, first)
         except OperationFailed as error:  # the node goes on with what it had
             self._early.say(f"agent: {error}")
             return

@@ -29,9 +29,9 @@ from minos.build.profiles import Profile
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.attach.nbd",
            "imageapi.node.attach.keeper", "imageapi.node.attach.disks", "layercake.node.serving", "minos.agent.drivers",
-           "minos.agent.clock.keeper", "minos.agent.thermal.keeper", "minos.agent.network.start", "minos.agent.metadata.service",
-           "minos.survey.visit", "minos.survey.keeper", "minos.tpm.proof", "minos.agent.disks.keeper", "minos.erase.orders",
-           "layercake.node.bmc")
+           "minos.agent.clock.keeper", "minos.agent.thermal.keeper", "minos.agent.button", "minos.agent.network.start",
+           "minos.agent.metadata.service", "minos.survey.visit", "minos.survey.keeper", "minos.tpm.proof",
+           "minos.agent.disks.keeper", "minos.erase.orders", "layercake.node.bmc")
 CA_PATH = "etc/layercake/ca.pem"
 APPLETS = (
     "sh", "ash", "cat", "ls", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "ps", "top", "kill", "ip", "ping", "mount", "umount",

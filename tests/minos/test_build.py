@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import subprocess
@@ -95,6 +96,18 @@ def test_what_ships_imports_only_what_is_allowed() -> None:
     wrong = {m.name for m in closure.own if not m.name.startswith(OURS) and m.name not in ("layercake", "imageapi")} - lean
     assert not wrong
     assert not [m for m in closure.stdlib if "dist-packages" in str(m.file) or "site-packages" in str(m.file)]
+
+
+def test_what_is_imported_late_ships_too() -> None:
+    """An import in a function is not seen by importing the module: it has to be named among the entries."""
+    closure = python_module.closure(INTERPRETER, ROOT, ENTRIES)
+    names = {m.name for m in closure.own}
+    wanted = {(node.module, f"{node.module}.{alias.name}") for m in closure.own if m.file.suffix == ".py"
+              for node in ast.walk(ast.parse(m.file.read_text())) if isinstance(node, ast.ImportFrom)
+              and node.module and node.module.startswith(OURS) for alias in node.names}
+    assert len(wanted) > 300
+    assert not [module for module, inside in wanted if module not in names
+                or ((ROOT / inside.replace(".", "/")).with_suffix(".py").exists() and inside not in names)]
 
 
 def _chroot(root: Path, *command: str) -> subprocess.CompletedProcess[str]:

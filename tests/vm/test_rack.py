@@ -456,14 +456,26 @@ def test_network_api_needs_a_token(site: Site) -> None:
 
 def test_shutdown_stops_images_first_and_comes_back(site: Site) -> None:
     start = time.time()
-    site.head.cli("node", "off", "n0", "--yes")
+    site.head.cli("power", "off", "n0", "--soft", "--yes")
     site.head.wait_converged(180, {"n0"})
-    assert not site.rack.vm_alive(0)
+    assert not site.rack.vm_alive(0), "its own system has done it: nobody cuts the power for --soft"
     seen = kinds(site, "n0", start)
     assert "image.stopped" in seen
     assert "sync.lost" not in seen, "it was detached before it was switched off"
+    start = time.time()
     site.head.cli("node", "up", "n0")
     site.head.wait_converged(BOOT_S, {"n0"})
+    site.head.wait("it has the driver of its button", lambda: "node.drivers-fetched" in kinds(site, "n0", start), 120)
+
+
+def test_the_power_button_stops_images_first(site: Site) -> None:
+    """That of the case: the node is wanted up, and is switched on again."""
+    start, starts = time.time(), site.rack.machine(0)["starts"]
+    site.rack.press(0)
+    site.head.wait("it was off", lambda: site.rack.machine(0)["starts"] > starts, 180)
+    site.head.wait_converged(BOOT_S, {"n0"})
+    seen = kinds(site, "n0", start)
+    assert seen.index("node.power-button") < seen.index("image.stopped") < seen.index("node.joined")
 
 
 def test_secrets_are_in_no_log_event_or_answer(site: Site) -> None:

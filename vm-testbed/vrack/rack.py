@@ -232,6 +232,10 @@ class Rack:
         """A machine begins anew, as by its reset button. Its BMC is not told."""
         ask(self._socket, {"op": "power", "node": self.nodes[index].name, "want": "reset"})
 
+    def press(self, index: int) -> None:
+        """Somebody presses a machine's power button. Its BMC is not told."""
+        ask(self._socket, {"op": "power", "node": self.nodes[index].name, "want": "soft"})
+
     def pause_bmc(self, index: int) -> None:
         """A BMC that hangs: it is there and answers nothing."""
         os.kill(self.machine(index)["bmc_pid"], signal.SIGSTOP)
