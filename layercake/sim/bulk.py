@@ -41,6 +41,8 @@ ADDRESS = "10.97.0.1"
 KEYS = "agents.json"
 CONNECTIONS = 256
 SILENT_SHARE = 0.3
+MANY, ONE_S = 20_000, 0.001
+"""More agents than these begin one after the other, with so many seconds in between."""
 _FIRST = ipaddress.IPv4Address("10.98.0.1")
 
 
@@ -107,6 +109,8 @@ async def play(directory: Path) -> None:
     for a in data["agents"]:
         facts = Facts(a["session"], base64.b64decode(a["key"]), data["epoch"], layout, data["hello_s"])
         fleet.attach(a["name"], facts)
+        if len(data["agents"]) > MANY:  # else HELLOs come too late behind 100,000 requests
+            await asyncio.sleep(ONE_S)
     await stop.wait()
     await fleet.stop()
 
