@@ -30,6 +30,7 @@ def happened(world: World) -> None:
     for name in ("n0", "n0", "n1"):
         store.event(world.node(name), events.POWER_ORDER_FAILED, f"{name}: the BMC says <b>no</b> \x1b[2J")
     store.event(world.node("n1"), events.BOOT_SLOW, "3 m, usually 40 s")
+    store.event(None, events.HEAD_SLOW, "its loop is 300 ms late")
     store.event(world.node("n1"), events.REMEDY_HELD, "no witness")
     store.event(world.node("n0"), events.JOIN_REFUSED, "a wrong token")
     store.event(world.node("n0"), events.FILES_FAILED, "motd, line 3")
@@ -42,7 +43,8 @@ async def test_it_says_what_happened_since_yesterday(world: World) -> None:
     found = await asked(world)
     told = {name: [(line["kind"], line["count"], line["nodes"]) for line in lines] for name, lines in found["sections"].items()}
     assert told["failed"] == [("power.order-failed", 3, {"n0": 2, "n1": 1})]
-    assert told["slow"] == [("node.boot-slow", 1, {"n1": 1})] and told["held"] == [("remedy.held", 1, {"n1": 1})]
+    assert told["slow"] == [("head.slow", 1, {"": 1}), ("node.boot-slow", 1, {"n1": 1})]
+    assert told["held"] == [("remedy.held", 1, {"n1": 1})]
     assert told["security"] == [("join.refused", 1, {"n0": 1})] and told["warned"] == [("files.failed", 1, {"n0": 1})]
     assert ("desired.state", 1, {}) in told["changed"] and "mutation.done" not in str(told)
     assert sum(found["nodes"].values()) == 2 and found["until"] - found["since"] == DAY

@@ -14,7 +14,7 @@ from layercake.kraken.events import EventKind, Severity
 
 SECTIONS: Mapping[str, tuple[EventKind, ...]] = {
     "held": (events.REMEDY_HELD, events.OUTAGE_CALLED, events.OUTAGE_OVER, events.ROLL_SKIPPED, events.FROZEN, events.NODE_FOUND),
-    "slow": (events.BOOT_SLOW,),
+    "slow": (events.BOOT_SLOW, events.HEAD_SLOW),
     "changed": (events.INVENTORY_ADDED, events.INVENTORY_CHANGED, events.INVENTORY_REMOVED, events.INVENTORY_NETWORKS,
                 events.DESIRED_STATE, events.POWER_CYCLE, events.IMAGE_ADDED, events.IMAGE_REMOVED, events.BOOT_DEFAULT,
                 events.MAINTENANCE_BEGUN, events.FILES_CHANGED, events.HEAD_STARTED),
