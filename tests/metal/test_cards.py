@@ -39,8 +39,10 @@ ARM = "arm64"
 
 LATER = ("n8", "n9", "n10")
 """What is switched on when the others have joined."""
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 3, "step_s": 120.0}}
-"""UEFI gives up HTTP Boot for good when nothing comes for 5 s, as on a busy machine: then the boot is tried again soon."""
+SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 3}}
+HTTP_BOOT_S = 150.0
+"""For each step of n8: UEFI gives up HTTP Boot for good when nothing comes for 5 s, as on a busy machine, and sits in its shell.
+The boot is tried again soon then."""
 
 
 def disk(number: int, *device: str) -> tuple[str, ...]:
@@ -122,6 +124,7 @@ class Site:
         found = yaml.safe_load(self.rack.inventory())
         found["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
         found["nodes"]["n0"]["images"] = list(images)
+        found["nodes"]["n8"]["boot_timeout"] = HTTP_BOOT_S
         for name in LATER:
             found["nodes"][name]["state"] = self.later
         return str(yaml.safe_dump(found))

@@ -19,7 +19,8 @@ from layercake.kraken.errors import InputError, LayercakeError, NotFound, Operat
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.agent.http.client import NO_CHECK_TIME
 
-CONNECT_S = 5.0
+CONNECT_S = 15.0
+"""Seconds for the connection, its TLS handshake too: a node whose processors are all at work takes some."""
 ANSWER_S = 30.0
 """Seconds that a node has to begin an answer, and to say all of an error. What follows comes for as long as somebody reads it."""
 MAX_ERROR = 65536
