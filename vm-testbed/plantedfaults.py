@@ -7,10 +7,12 @@ and ends with 1 if a cause is not named. `--only PATTERN` plants those alone who
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pty
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -128,6 +130,8 @@ class Planted:
         self.head.apply(yaml.safe_dump(self.inventory()))
         if "frozen node" in self.index:
             self.head.cli("freeze", self.node("frozen node"), "--reason", "a planted fault", check=False)
+        if "rogue DHCP server" in self.index:
+            self._be_late(self.index["rogue DHCP server"])
 
     def _rogue(self, mac: str) -> None:
         """Another machine on the rack's switch that gives one node an address, and a file that is not there. It tells
@@ -143,6 +147,18 @@ class Planted:
             done = self.rack.run(command.split())
             if done.returncode:
                 raise HeadRunError(f"cannot plant another DHCP server: {command}: {done.stderr.strip()}")
+
+    def _be_late(self, index: int) -> None:
+        """The head's answer to a machine that was switched on comes after the other server's; else it is a matter of luck."""
+        leases = self.directory / "rogue.leases"
+        self.head.wait("the machine is on", lambda: self.rack.machine(index)["starts"] > 0, 300)
+        pxe = next(s["pid"] for s in self.head.api("GET", "/v1/status")["services"] if s["name"] == "pxe")
+        os.kill(pxe, signal.SIGSTOP)
+        try:
+            self.head.wait("the other server has answered", lambda: leases.is_file() and leases.read_text(), 120)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # the head has started another
+                os.kill(pxe, signal.SIGCONT)
 
     def _hold_console(self, address: str) -> None:
         """Somebody else has opened a machine's console and left it open: the BMC has one session for it."""
