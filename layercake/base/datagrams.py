@@ -60,15 +60,16 @@ class DatagramServer:
         if self.socket is None:
             return
         loop = asyncio.get_running_loop()
-        more = self._turn()
-        if self.socket is None:  # what was read has closed it
-            return
-        if more:
-            self._later = loop.call_later(0.0, self._again)
-        elif self._came:
-            self._later = loop.call_later(self._gather_s, self._again)
-        else:
-            loop.add_reader(self.socket.fileno(), self._readable)
+        more: object = True
+        try:
+            more = self._turn()
+        finally:  # also after a datagram that could not be handled
+            if self.socket is None:  # what was read has closed it
+                pass
+            elif more or self._came:
+                self._later = loop.call_later(0.0 if more else self._gather_s, self._again)
+            else:
+                loop.add_reader(self.socket.fileno(), self._readable)
 
     def close(self) -> None:
         """Closes the socket, if it is open."""

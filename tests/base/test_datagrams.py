@@ -47,3 +47,34 @@ async def test_a_busy_socket_is_read_in_gathered_turns_and_a_quiet_one_at_once()
         server.close()
     await asyncio.sleep(0)
     assert server.socket is None
+
+
+async def test_what_cannot_be_handled_keeps_nothing_else_from_being_read() -> None:
+    """Each of them: the first alone, then while they are gathered, and one after a rest."""
+    wrong: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: wrong.append(context["exception"]))
+    taken: list[bytes] = []
+
+    def receive(data: bytes, source: object) -> None:
+        taken.append(data)
+        if data.startswith(b"x"):
+            raise RuntimeError(data)
+
+    server = DatagramServer(receive, gather_s=0.01)
+    server.open(("127.0.0.1", 0))
+    assert server.socket is not None
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.socket.getsockname())
+    with client:
+        said = [b"x0", b"1", b"2", b"x3", b"x4", b"5", b"", b"x7", b"8"]
+        for number, data in enumerate(said, 1):
+            if data:
+                client.send(data)
+            else:
+                await asyncio.sleep(0.1)  # it rests, and is looked at by the loop again
+                taken.append(b"")
+            async with asyncio.timeout(30):
+                while len(taken) < number:
+                    await asyncio.sleep(0.001)
+        server.close()
+    assert taken == said and [str(one) for one in wrong] == ["b'x0'", "b'x3'", "b'x4'", "b'x7'"]
