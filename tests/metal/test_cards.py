@@ -188,8 +188,13 @@ def test_each_card_boots_by_its_own_driver(site: Site) -> None:
 def booted_by(site: Site, spec: VmSpec) -> None:
     """By its own driver, and by the programs of its path."""
     assert cards(site, spec.name)[spec.mac] == DRIVERS[spec.name]
-    programs = dict.fromkeys(e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent"))
-    assert list(programs) == PROGRAMS.get(spec.name, []), "firmware that is slow may ask again for one"
+    wanted = PROGRAMS.get(spec.name, [])
+
+    def programs() -> list[str]:
+        return list(dict.fromkeys(e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent")))
+
+    site.head.wait(f"{spec.name} was sent all of its programs", lambda: len(programs()) >= len(wanted), 120)
+    assert programs() == wanted, "firmware that is slow may ask again for one"
 
 
 def test_the_bmcs_were_told_what_to_boot_by(site: Site) -> None:
