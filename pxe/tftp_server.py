@@ -201,8 +201,17 @@ class TftpServer:
                 self._send(live, packets)
 
     def _gone(self, live: _Live) -> None:
-        """The client's machine answers, and has no such port any more: it has started anew, or its firmware has given up."""
-        live.transfer.phase = Phase.GONE
+        """The client's machine answers, and has no such port any more: it has started anew, or its firmware has given up.
+
+        Or it has all, and took what we sent once more for a stranger's: then its last answer is here already, behind that error.
+        """
+        try:
+            op, number = parse_answer(self._heard, live.sock.recv_into(self._heard))
+            live.transfer.answer(op, number, self._clock())
+        except (OSError, TftpError):
+            pass  # it is as it was
+        if live.transfer.phase is Phase.RUNNING:
+            live.transfer.phase = Phase.GONE
         self._end(live)
 
     def _ready(self, epoll: select.epoll) -> None:

@@ -147,6 +147,7 @@ class Window(Open):
         self.why = ""
         self.broken: list[tuple[str, int, int]] = []
         self.why_broken: list[str] = []
+        self.whole: list[str] = []
 
     def may_fetch(self, ip: str) -> str:
         return self.why
@@ -154,6 +155,9 @@ class Window(Open):
     def broke(self, ip: str, name: str, sent: int, size: int, why: str) -> None:
         self.broken.append((name, sent, size))
         self.why_broken.append(why)
+
+    def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
+        self.whole.append(name)
 
 
 async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
@@ -191,6 +195,35 @@ async def test_a_client_that_is_gone_is_told_of_at_once() -> None:
         if gate.broken:
             break
     assert gate.why_broken == ["the client's port is closed"] and rig.clock.now < 30 and not rig.server._live
+    rig.close()
+
+
+@pytest.mark.parametrize("late", ["ready", "tick"])
+async def test_a_client_that_has_all_and_is_gone_was_sent_all(late: str) -> None:
+    """Its last answer waits to be read while the last block goes out once more: its closed port is no broken transfer."""
+    gate = Window()
+    rig = Rig(gate)
+    rig.server.open()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.bind(("127.0.0.1", 0))
+        client.setblocking(False)
+        client.sendto(b"\0\1snponly.efi\0octet\0blksize\x001024\0", ("127.0.0.1", rig.port))
+        for number in range(3):  # the terms, then two blocks: the next would be empty
+            data, source = await asyncio.wait_for(asyncio.get_running_loop().sock_recvfrom(client, 2048), 5)
+            client.sendto(b"\0\4" + number.to_bytes(2, "big"), source)
+        data, source = await asyncio.wait_for(asyncio.get_running_loop().sock_recvfrom(client, 2048), 5)
+        assert data == b"\0\3\0\3", "the last block"
+        client.sendto(b"\0\4\0\3", source)
+    live = next(iter(rig.server._live.values()))
+    live.sock.send(data)  # once more
+    if late == "tick":
+        rig.clock.now += 5.0
+        rig.server._tick()
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if not rig.server._live:
+            break
+    assert not rig.server._live and (gate.why_broken, gate.whole) == ([], ["snponly.efi"])
     rig.close()
 
 
