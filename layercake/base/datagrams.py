@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,13 +23,14 @@ class DatagramServer:
 
     def __init__(self, receive: Callable[[bytes, Any], None], *, at_once: int = 256, size: int = 2048,
                  turn: Callable[[], object] | None = None, gather_s: float = 0.0,
-                 failed: Callable[[OSError], None] = lambda error: None) -> None:
+                 failed: Callable[[OSError], None] = lambda error: None, clock: Callable[[], float] = time.monotonic) -> None:
         self._receive, self._turn = receive, turn or self.read
-        self._failed = failed
+        self._failed, self._clock = failed, clock
         self._gather_s, self._last, self._came = gather_s, 0.0, False
         self._later: asyncio.TimerHandle | None = None
         self._at_once = at_once
         self._size = size
+        self._behind: float | None = None
         self.socket: socket.socket | None = None
 
     def open(self, address: tuple[str, int], *options: tuple[int, int, int | bytes]) -> None:
@@ -81,6 +83,11 @@ class DatagramServer:
                 asyncio.get_running_loop().remove_reader(made.fileno())
             made.close()
 
+    @property
+    def behind_s(self) -> float:
+        """For how many seconds not all has been read that has come: what comes now waits about as long."""
+        return 0.0 if self._behind is None else self._clock() - self._behind
+
     def read(self, at_once: int = 0) -> bool:
         """Reads what is there, up to so many or the limit for one turn. Says whether there may be more."""
         made, receive, size = self.socket, self._receive, self._size
@@ -90,10 +97,13 @@ class DatagramServer:
             try:
                 data, source = made.recvfrom(size)
             except (BlockingIOError, InterruptedError):
+                self._behind = None
                 return False
             except OSError as error:
                 self._failed(error)
                 return False
             self._came = True
             receive(data, source)
+        if self._behind is None:
+            self._behind = self._clock()
         return True

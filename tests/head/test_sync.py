@@ -143,3 +143,20 @@ async def test_nodes_hear_of_changes_whatever_the_heads_clock_does(
     assert agent.receive(world.client.recv(2048)) == NewEpoch(world.head.store.epoch)
     world.send(world.hello("n0"))
     assert agent.receive(world.client.recv(2048)) == Wanted(world.node("n0").cfg_revision)
+
+
+async def test_a_head_that_does_not_keep_up_with_what_it_hears_blames_nobody(world: World) -> None:
+    """A node's HELLO may wait to be read behind those of others, for longer than a node may be silent."""
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    for _ in range(100):
+        world.client.sendto(b"of others", ("127.0.0.1", world.port))
+    assert world.head.sync.read(), "there is more"
+    world.tick(60)
+    assert world.node("n0").value("run") == "SYNC" and world.head.sync.counters["deaf"]
+    while world.head.sync.read():
+        pass
+    world.tick(14)
+    assert world.node("n0").value("run") == "SYNC", "it is listened to for as long as a node may be silent"
+    world.tick(3)
+    assert world.node("n0").value("run") == "ERROR" and "sync.lost" in world.kinds("n0")

@@ -114,7 +114,7 @@ class Sync:
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
         self._servers = [
-            DatagramServer(partial(self._take, number), at_once=_DRAIN, gather_s=_GATHER_S, failed=self._failed)
+            DatagramServer(partial(self._take, number), at_once=_DRAIN, gather_s=_GATHER_S, failed=self._failed, clock=clock)
             for number in range(len(settings.heads))]
         self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
@@ -316,11 +316,12 @@ class Sync:
     def scan(self) -> None:
         """Finds the nodes that have fallen silent; called once a second.
 
-        A head that did not listen itself (a busy or suspended machine) has nobody to blame: it listens for `dead_s` first.
+        A head that did not listen itself (a busy or suspended machine) has nobody to blame: it listens for `dead_s` first. Nor has
+        one that does not keep up with what it hears: a node that is said to be silent may have spoken long ago.
         """
         now, timers = self._clock(), self._settings.sync
         deaf, self._scanned = now - self._scanned, now
-        if deaf > timers.dead_s / 3:
+        if max(deaf, *(server.behind_s for server in self._servers)) > timers.dead_s / 3:
             self._listening_since = now
             self.counters["deaf"] += 1
         if now - self._listening_since < timers.dead_s:
