@@ -209,6 +209,24 @@ async def test_a_full_disk(small: World) -> None:
 
 
 @pytest.mark.root
+async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_has_room(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=16m", "none") as disk:
+        async with opened(disk) as found:
+            await found.head.database.flush(found.head.store)
+            assert (await head_status(found.head))["database"]["well"]
+            left, rubbish = os.statvfs(disk), found.directory / "rubbish"
+            rubbish.write_bytes(bytes(left.f_bavail * left.f_frsize - 250_000))
+            found.head.store.event(None, events.HEAD_STARTED, "something")
+            await found.head.database.flush(found.head.store)
+            view = (await head_status(found.head))["database"]
+            assert not view["well"] and view["trouble"].startswith("its disk is nearly full: 0 MB are left (hint: free some space")
+            assert told(found) == ["database.unwell"]
+            rubbish.unlink()
+            await found.head.database.flush(found.head.store)
+            assert (await head_status(found.head))["database"]["well"]
+
+
+@pytest.mark.root
 def test_a_head_is_not_started_on_a_full_disk_and_says_why(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk, full(disk), \
             pytest.raises(InputError, match=r"cannot open .*layercake\.db"):

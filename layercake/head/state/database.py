@@ -25,7 +25,7 @@ from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.hosting.table import Table
 from layercake.head.state.draft import Draft
-from layercake.head.state.health import Health
+from layercake.head.state.health import Health, nearly_full
 from layercake.head.state.history import History
 from layercake.head.state.rows import event_of, event_row, pack, unpack
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
@@ -220,7 +220,9 @@ class Database:
         self.health.begins()
         trouble = ""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, write)
+            loop = asyncio.get_running_loop()
+            done, trouble = await loop.run_in_executor(self._thread, lambda: (write(), nearly_full(self._path)))
+            return done
         except sqlite3.Error as error:
             failed = OperationFailed(f"cannot write the database: {error}", hint=hint_of(error))
             trouble = str(failed)

@@ -3,6 +3,8 @@ when it is over."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from layercake.base.clock import Clock
@@ -15,8 +17,23 @@ STUCK_S = 10.0
 STRETCH_S = 0.5
 """Between two looks at a write so much counts for the disk's at most: a head that stood still itself (a suspended or busy machine)
 has not seen the disk's answer, which may have come at once."""
+LITTLE_BYTES, LITTLE_PART = 256 << 20, 0.02
+"""A disk is nearly full below so many bytes, or so much of it, whichever is less: SQLite writes into the room that its log has, and
+notices it late."""
 AGAIN_S = 60.0
 """Seconds between two events of trouble: a disk that comes and goes must not fill the history."""
+
+
+def nearly_full(path: Path) -> str:
+    """What there is to say of the room on the disk that a file is on, "" while there is enough."""
+    try:
+        disk = os.statvfs(path)
+    except OSError as error:
+        return f"its disk cannot be looked at: {error.strerror}"
+    left, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    if left >= min(LITTLE_BYTES, LITTLE_PART * whole):
+        return ""
+    return f"its disk is nearly full: {left / 1e6:.0f} MB are left (hint: free some space on its disk)"
 
 
 class Health:
