@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import pty
 import re
@@ -195,7 +196,14 @@ class Planted:
         os.sync()
         left = os.statvfs(self.directory / "head")
         with (self.directory / "head/rubbish").open("wb") as rubbish:
-            os.posix_fallocate(rubbish.fileno(), 0, left.f_bavail * left.f_frsize)
+            size = left.f_bavail * left.f_frsize
+            while size >= left.f_frsize:  # the head writes meanwhile
+                try:
+                    os.posix_fallocate(rubbish.fileno(), os.fstat(rubbish.fileno()).st_size, size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    size //= 2
         netns.set_link(self.rack.namespace, netns.tap(len(self.faults)), up=True)  # something to be written
         self.head.wait("a full disk is named", lambda: re.search(r"the database is unwell.*full", self.explained()), 120)
         return self.explained()

@@ -1,12 +1,12 @@
 """Reads while the engine converges: `GET /v1/nodes` and `/v1/status` over a Unix socket. `python -m tests.bench.api [N ...]`.
 
-A head and its API in one process, whose modules are done at once (bench/engine.py: Instant) and whose nodes are given new goals all
-the time, 2,000 a second; the client is another process. For each number of nodes: `ms` is a request of all nodes in full, from the
-request to the last byte (the median; `first_ms` the first one, which puts them into words), `state_ms` one of their names, states
-and statuses, `same_ms` one that is answered with 304, `since_ms` one of what has changed since the last, `page_ms` one of 500
-nodes, `status_ms` one of the status. `other_p99_ms` is over requests for single nodes by a second connection meanwhile, `stall_ms`
-the longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python, `ms_rel` is `ms` divided by it.
-The last line is one JSON object.
+A head and its API in one process, whose modules are done at once (bench/engine.py: Instant) and whose nodes are given new goals
+all the time, 2,000 a second; the client is another process. For each number of nodes: `ms` is a request of the names, states and
+statuses of all nodes, from the request to the last byte (the median), `whole_ms` one of all nodes in full (`first_ms` the first
+one, which puts them into words), `same_ms` one that is answered with 304, `since_ms` one of what has changed since the last,
+`page_ms` one of 500 nodes, `status_ms` one of the status. `other_p99_ms` is over requests for single nodes by a second connection
+meanwhile, `stall_ms` the longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python, `ms_rel`
+is `ms` divided by it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from layercake.head import pki
 from layercake.head.head import GARBAGE, THREAD_S, Head
 from layercake.head.settings import Settings
 from layercake.kraken.converge import Discovered
+from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import Instant, calibration, fields, rss_mb
 from tests.bench.plan import Stalls
@@ -90,7 +91,7 @@ def questions(connection: Connection, count: int) -> dict[str, float]:
     """What each takes; the median of several."""
     first, _, body = connection.ask("/v1/nodes")
     change, found = json.loads(body)["change"], {"first_ms": first, "mb": len(body) / 1e6}
-    paths = {"ms": "/v1/nodes", "state_ms": "/v1/nodes?fields=name,state,status",
+    paths = {"ms": "/v1/nodes?fields=name,state,status", "whole_ms": "/v1/nodes",
              "page_ms": f"/v1/nodes?limit=500&after=s{count // 2:06d}", "status_ms": "/v1/status"}
     for name, path in paths.items():
         found[name] = statistics.median(connection.ask(path)[0] for _ in range(TIMES))
@@ -173,7 +174,7 @@ def main() -> None:
         found["ms_rel"] = found["ms"] / 1000 / unit
         print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
-    print(json.dumps(told))
+    print(json.dumps(told | growth(told, "ms", "other_p99_ms", "stall_ms")))
 
 
 if __name__ == "__main__":

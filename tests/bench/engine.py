@@ -2,9 +2,9 @@
 
 A store, an engine without the guard, and a real database; services answer at once, in the same process. For each number of nodes,
 in a process of its own: `cpu_s` is the processor's seconds from the draft that takes them in until all wait for their boot (power
-found out, and switched on) and all is written, `flush_s` the last part of it; `rss_mb` is the resident memory, `tick_ms` a tick of
-the engine at rest, `load_s` how long a head that is started again takes to read them. `calibration_s` is a fixed loop of pure
-Python on this machine, `cpu_rel` is `cpu_s` divided by it. The last line is one JSON object.
+found out, and switched on) and all is written, `flush_s` the last part of it; `rss_mb` is the resident memory, `idle_tick_ms` a
+tick of the engine at rest, `load_s` how long a head that is started again takes to read them. `calibration_s` is a fixed loop of
+pure Python on this machine, `cpu_rel` is `cpu_s` divided by it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered, Event, NodeState
 from layercake.kraken.errors import NotFound
 from layercake.kraken.variables import UNKNOWN
+from tests.bench._growth import growth
 
 SIZES = (1_000, 10_000, 100_000)
 TICKS = 20
@@ -113,7 +114,7 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
     begin = time.perf_counter()
     for _ in range(TICKS):
         engine.tick()
-    found["tick_ms"] = (time.perf_counter() - begin) / TICKS * 1000
+    found["idle_tick_ms"] = (time.perf_counter() - begin) / TICKS * 1000
     begin = time.perf_counter()
     database.load(Store(clock), table)
     found["load_s"] = time.perf_counter() - begin
@@ -141,7 +142,7 @@ def main() -> None:
         found["cpu_rel"] = found["cpu_s"] / unit
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
         print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
-    print(json.dumps(told))
+    print(json.dumps(told | growth(told, "cpu_s", "rss_mb", "idle_tick_ms", "load_s")))
 
 
 if __name__ == "__main__":

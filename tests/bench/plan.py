@@ -26,6 +26,7 @@ from layercake.head import pki
 from layercake.head.head import GARBAGE, THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
+from tests.bench._growth import growth
 from tests.bench.engine import calibration
 
 ADDRESS = "10.64.0.1"
@@ -136,7 +137,7 @@ def main() -> None:
         found |= {name.replace("_s", "_rel"): value / unit for name, value in found.items() if name.endswith("cpu_s")}
         print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
-    print(json.dumps(told))
+    print(json.dumps(told | growth(told, "plan_cpu_s", "add_stall_ms", "change_stall_ms")))
 
 
 if __name__ == "__main__":

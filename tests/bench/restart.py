@@ -21,6 +21,7 @@ from layercake.head.head import Head
 from layercake.head.settings import Settings
 from layercake.head.state.store import WantedImage
 from layercake.sim.bulk import install
+from tests.bench._growth import growth
 from tests.bench.engine import calibration, rss_mb
 
 SIZES = (1_000, 10_000, 100_000)
@@ -83,7 +84,7 @@ def main() -> None:
     told = {"calibration_s": round(unit, 3)}
     for nodes in [int(word) for word in sys.argv[1:]] or SIZES:
         told |= measure(nodes, unit)
-    print(json.dumps(told))
+    print(json.dumps(told | growth(told, "ready_s", "load_s", "rss_mb")))
 
 
 if __name__ == "__main__":

@@ -29,10 +29,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from headclient import UnixConnection
 from hostnode import HeadNamespace
 
+from tests.bench._growth import growth
 from tests.bench._history import quantile
+from tests.bench.engine import calibration
 from tests.bench.roll import enter
 
 PACE_S = 0.02
+USUAL = 10_000
+"""Of so many nodes the figures stand without a number, too."""
 
 
 class Api:
@@ -98,7 +102,7 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
     print(f"answers over 50 ms (at, what, ms): {slow[:40]}")
     times = [1000 * t for t in api.times]
     return {
-        "nodes": nodes, "batch": batch, "roll_s": round(took, 2), "api_p99_ms": round(quantile(times, 0.99), 1),
+        "roll_s": round(took, 2), "api_p99_ms": round(quantile(times, 0.99), 1),
         "api_p50_ms": round(quantile(times, 0.5), 1), "api_max_ms": round(max(times), 1), "api_answers": len(times),
     }
 
@@ -149,7 +153,7 @@ def bench(nodes: int, batch: str) -> dict[str, Any]:
         found = roll(socket, nodes, batch)
         of_head, of_agents = cpu_s(head.pid) - before[0], cpu_s(agents.pid) - before[1]
         print(f"CPU of the head {of_head:.1f} s, of the agents {of_agents:.1f} s, from two seconds before the roll on")
-        return found
+        return found | {"head_cpu_s": round(of_head, 1)}
 
 
 def in_namespace(module: str, *arguments: str) -> None:
@@ -157,7 +161,7 @@ def in_namespace(module: str, *arguments: str) -> None:
     namespace = HeadNamespace()
     namespace.up()
     try:
-        done = subprocess.run([sys.executable, "-m", module, "--inside", namespace.name, *arguments], check=False, timeout=900)
+        done = subprocess.run([sys.executable, "-m", module, "--inside", namespace.name, *arguments], check=False, timeout=3600)
     finally:
         namespace.down()
     if done.returncode != 0:
@@ -167,15 +171,25 @@ def in_namespace(module: str, *arguments: str) -> None:
 def main() -> None:
     """Makes the namespace and runs the benchmark in it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, USUAL])
     parser.add_argument("--batch", default="10%")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--found", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         enter(options.inside)
-        print(json.dumps(bench(options.nodes, options.batch)))
+        Path(options.found).write_text(json.dumps(bench(options.nodes[0], options.batch)))
         return
-    in_namespace("tests.bench.roll_sim", "--nodes", str(options.nodes), "--batch", options.batch)
+    told: dict[str, Any] = {"calibration_s": round(calibration(), 3), "batch": options.batch}
+    for nodes in options.nodes:
+        with tempfile.TemporaryDirectory(prefix="layercake-roll-") as scratch:
+            file = Path(scratch) / "found.json"
+            in_namespace("tests.bench.roll_sim", "--nodes", str(nodes), "--batch", options.batch, "--found", str(file))
+            found = json.loads(file.read_text())
+        told |= {f"n{nodes}_{name}": value for name, value in found.items()}
+        if nodes == USUAL:
+            told |= found
+    print(json.dumps(told | growth(told, "roll_s", "api_p99_ms")))
 
 
 if __name__ == "__main__":

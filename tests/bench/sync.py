@@ -1,10 +1,10 @@
 """What nodes at rest cost the head, and how soon a client sees what changes on one. `python -m tests.bench.sync [N ...]`.
 
-Head, fleet and this driver are a process each, in a network namespace of their own: a whole head with its services, its API and all
-its loops, and a fleet whose nodes say HELLO each 5 s (100,000 nodes: each 10 s) and nothing else. `n..._core` is the share of one
-core that the head's process takes, over REST_S, once all nodes are as they should be; `hellos` says how many HELLOs that were. Then
-one node at a time says by a HELLO that it is BUSY: `change_p50_ms` and `change_p99_ms` are from the datagram to the event at a
-client of /v1/events/ws. `_rel` is a figure divided by `calibration_s` (engine.py). Prints one JSON object last.
+Head, fleet and this driver are a process each, in a network namespace of their own: a whole head with its services, its API and
+all its loops, and a fleet whose nodes say HELLO each 5 s (100,000 nodes: each 10 s) and nothing else. `n..._rest_core` is the
+share of one core that the head's process takes, over REST_S, once all nodes are as they should be; `hellos` says how many HELLOs
+that were. Then one node at a time says by a HELLO that it is BUSY: `change_p50_ms` and `change_p99_ms` are from the datagram to
+the event at a client of /v1/events/ws. `_rel` is a figure divided by `calibration_s` (engine.py). Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import aiohttp
 from layercake.kraken.variables import Layout
 from layercake.sim.bulk import ADDRESS, KEYS
 from minos.agent.bond.sync import SyncCodec
+from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import calibration
 from tests.bench.roll import enter
@@ -98,7 +99,7 @@ def measure(nodes: int) -> dict[str, Any]:
         took = [1000 * t for t in asyncio.run(changes(api_socket.parent, api.ask("GET", "/v1/nodes/s00000")["node"]["revision"]))]
         rss = next(int(line.split()[1]) / 1000 for line in Path(f"/proc/{head.pid}/status").read_text().splitlines()
                    if line.startswith("VmRSS:"))
-    return {f"n{nodes}_core": round(share, 4), f"n{nodes}_core_rel": round(share / unit, 3), f"n{nodes}_hellos": heard,
+    return {f"n{nodes}_rest_core": round(share, 4), f"n{nodes}_rest_core_rel": round(share / unit, 3), f"n{nodes}_hellos": heard,
             f"n{nodes}_change_p50_ms": round(quantile(took, 0.5), 1), f"n{nodes}_change_p99_ms": round(quantile(took, 0.99), 1),
             f"n{nodes}_rss_mb": round(rss), "calibration_s": round(unit, 3)}
 
@@ -121,7 +122,7 @@ def main() -> None:
             in_namespace("tests.bench.sync", str(nodes), "--found", str(told))
             found |= json.loads(told.read_text())
         print(found, file=sys.stderr)
-    print(json.dumps(found))
+    print(json.dumps(found | growth(found, "rest_core", "change_p99_ms", "rss_mb")))
 
 
 if __name__ == "__main__":
