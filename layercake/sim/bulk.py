@@ -40,7 +40,7 @@ from layercake.sim.fleet.machine import Plate
 ADDRESS = "10.97.0.1"
 KEYS = "agents.json"
 CONNECTIONS = 256
-SILENT_SHARE = 0.3
+SILENT_SHARE = 1 / 3
 MANY, ONE_S = 20_000, 0.001
 """More agents than these begin one after the other, with so many seconds in between."""
 _FIRST = ipaddress.IPv4Address("10.98.0.1")

@@ -211,7 +211,11 @@ class NodeApi:
         return None
 
     async def _desired(self, request: web.Request) -> web.Response:
-        return _json(self._document(self._authenticate(request)))
+        return _json(self._fetched(self._authenticate(request)))
+
+    def _fetched(self, record: Record) -> dict[str, Any]:
+        self._sync.coming.here(record.node.id)
+        return self._document(record)
 
     async def _trust(self, request: web.Request) -> web.Response:
         """The authorities that the node shall trust, and its next certificate."""
@@ -284,7 +288,7 @@ class NodeApi:
             return None
         try:
             if asked.body is None:
-                answer, wait = self._document(record), 0.0
+                answer, wait = self._fetched(record), 0.0
             else:
                 taken, wait = self.told.take(record, parse_json(asked.body))
                 answer = {"taken": taken}

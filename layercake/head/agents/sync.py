@@ -21,6 +21,7 @@ from functools import partial
 from layercake.base.clock import Clock
 from layercake.base.datagrams import DatagramServer
 from layercake.head import events
+from layercake.head.agents.coming import Coming
 from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.head.state.engine import Engine
@@ -126,6 +127,7 @@ class Sync:
         self._due: dict[int, list[str]] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
         self._watched: set[str] = set()  # the nodes that stand there
         self.counters: Counter[str] = Counter()
+        self.coming = Coming()
 
     def open(self) -> None:
         """Binds a socket to each of the head's addresses and reads them from the running event loop."""

@@ -47,9 +47,6 @@ KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.1
-PUSH_AT_ONCE, PUSH_PAUSE_S = 50, 0.005
-"""After so many nodes were told there is a pause, and another as long as the head came too late out of that: each node comes to
-fetch its desired state at once, and others ask the head, too."""
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
@@ -200,13 +197,12 @@ class Rolls:
             self._since = time.perf_counter()
 
     async def _tell(self, told: Iterable[str]) -> None:
-        nodes = [record for key in dict.fromkeys(told) if (record := self._store.find(key)) is not None]
-        for number, record in enumerate(nodes, 1):
-            self._sync.push(record)
-            if number % PUSH_AT_ONCE == 0:
-                began = time.perf_counter()
-                await asyncio.sleep(PUSH_PAUSE_S)
-                await asyncio.sleep(time.perf_counter() - began - PUSH_PAUSE_S)
+        for key in dict.fromkeys(told):
+            record = self._store.find(key)
+            if record is not None:
+                if self._sync.speaks(record):
+                    await self._sync.coming.turn(key)
+                self._sync.push(record)
 
     # -- carrying out
 

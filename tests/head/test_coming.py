@@ -1,0 +1,46 @@
+"""Nodes that were told come a few at a time, and one that never comes keeps nobody waiting for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from layercake.head.agents.coming import MOST, WAIT_S, Coming
+from tests.support.clock import FakeClock
+
+
+async def let(task: asyncio.Task[None]) -> bool:
+    """Whether it ends when others have their turns."""
+    done, _ = await asyncio.wait([task], timeout=0.05)
+    return bool(done)
+
+
+async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None:
+    coming = Coming(FakeClock(0.0))
+    for number in range(MOST):
+        await coming.turn(f"n{number}")
+    next_one = asyncio.create_task(coming.turn("next"))
+    assert not await let(next_one) and len(coming) == MOST
+    coming.here("of another matter")
+    assert not await let(next_one)
+    coming.here("n7")
+    assert await let(next_one) and len(coming) == MOST
+
+
+async def test_who_does_not_come_has_a_place_for_a_while() -> None:
+    clock = FakeClock(0.0)
+    coming = Coming(clock)
+    for number in range(MOST):
+        clock.now += 0.001
+        await coming.turn(f"n{number}")
+    await asyncio.wait_for(_again(coming), 5)
+    next_one = asyncio.create_task(coming.turn("next"))
+    assert not await let(next_one)
+    clock.now += WAIT_S
+    assert await let(next_one) and len(coming) == 1
+
+
+async def _again(coming: Coming) -> None:
+    coming.here("n0")
+    await coming.turn("n1")
+    assert len(coming) == MOST - 1, "one that is told once more counts once"
+    await coming.turn("n0")
