@@ -13,7 +13,6 @@ from layercake.api.server import Api
 from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.logs.journal import FIELDS
-from layercake.base.notify import Notifier
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
 from layercake.head import lock
@@ -23,6 +22,7 @@ from layercake.head.head import Head
 from layercake.head.logs.gather import Logs
 from layercake.head.state.store import Event
 from layercake.kraken.errors import InputError
+from layercake.notify import Notifier
 
 log = logging.getLogger("layercake")
 

@@ -9,23 +9,17 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
 
+from layercake.base.netlink import NLMSG_DONE, NLMSG_ERROR, attribute, messages
 from layercake.kraken.errors import OperationFailed
 
 RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE = 16, 20, 24
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 0x1, 0x4, 0x100, 0x400
 NLM_F_DUMP = 0x300
-NLMSG_ERROR, NLMSG_DONE = 2, 3
 IFF_UP = 1
 IFLA_MTU = 4
 RTA_DST, RTA_OIF, RTA_GATEWAY = 1, 4, 5
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    """One routing attribute, padded to four bytes."""
-    return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
@@ -74,16 +68,6 @@ def error_of(reply: bytes, sequence: int) -> int | None:
         return None
     (code,) = struct.unpack_from("=i", reply, 16)
     return -int(code)
-
-
-def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(kind, sequence, body) of the messages in what a socket gave; what is cut off is left out."""
-    while len(data) >= 16:
-        length, kind, _, sequence, _ = struct.unpack_from("=IHHII", data)
-        if not 16 <= length <= len(data):
-            return
-        yield kind, sequence, data[16:length]
-        data = data[(length + 3) & ~3:]
 
 
 class Netlink:

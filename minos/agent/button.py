@@ -12,10 +12,10 @@ import struct
 import threading
 from collections.abc import Callable
 
+from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import OperationFailed
 from minos.agent.early import Pressed
-from minos.agent.network.wire import attributes
-from minos.netlink import NLMSG_ERROR, attribute, message, messages
+from minos.netlink import message
 
 _GENERIC, _SOL_NETLINK, _ADD_MEMBERSHIP = 16, 270, 1
 _CONTROL, _GET_FAMILY, _FAMILY_NAME, _GROUPS, _GROUP_NAME, _GROUP_ID = 16, 3, 2, 7, 1, 2

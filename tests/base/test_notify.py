@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.base.notify import Notifier
+from layercake.notify import Notifier
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import pytest
 
-from layercake.base.notify import Notifier
 from layercake.head.hosting.host import ModuleHost, Start
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.settings import Settings, save
@@ -24,6 +23,7 @@ from layercake.kraken.errors import NotFound, Unreachable
 from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
+from layercake.notify import Notifier
 from tests.support.echo import MODULE, EchoSettings
 from tests.support.listener import KeepingListener
 from tests.support.site import site

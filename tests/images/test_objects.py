@@ -19,6 +19,7 @@ from imageapi.node.attach.loop import find as find_loops
 from imageapi.node.mount import is_mounted, known_filesystems, mount_points
 from imageapi.node.objects.objects import Objects
 from imageapi.spec.objects import parse_attach, parse_container_mount, parse_mount
+from layercake.base.netlink import attributes
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from tests.support.images import Node, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
@@ -243,6 +244,6 @@ def test_the_nbd_handshake_against_a_foreign_server(server: Path, image: Path) -
 
 def test_netlink_attributes_go_there_and_back() -> None:
     data = nbd.connect_request(5, nbd.Export(1 << 20, 1), "lc-x-a1", readonly=True)
-    found = nbd.attributes(data)
+    found = attributes(data)
     assert found[nbd.ATTR_SIZE] == (1 << 20).to_bytes(8, "little") and found[nbd.ATTR_SERVER_FLAGS][0] == 3
-    assert nbd.attributes(nbd.attributes(found[nbd.ATTR_SOCKETS])[1])[1] == b"\5\0\0\0"
+    assert attributes(attributes(found[nbd.ATTR_SOCKETS])[1])[1] == b"\5\0\0\0"

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
+from layercake.base.netlink import NLMSG_ERROR, attribute
 from layercake.kraken.errors import OperationFailed
 from minos.agent.button import group_of, pressed
-from minos.netlink import NLMSG_ERROR, attribute
 
 
 def message(body: bytes, kind: int = 24) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from layercake.base.netlink import attributes
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.events import EventKind, Severity
 from minos import cmdline
@@ -407,4 +408,4 @@ def test_the_real_kernel_is_read_and_set(tmp_path: Path, namespace: str) -> None
 def test_what_is_cut_off_or_garbled_is_no_more_than_that() -> None:
     link = wire.link_of(bytes(16) + b"\x05\x00\x03")
     assert (link.name, link.mtu) == ("", 0)
-    assert wire.attributes(b"\xff\xff\x01\x00") == {} and wire.address_of(bytes(8)) is None and wire.route_of(bytes(12)) is None
+    assert attributes(b"\xff\xff\x01\x00") == {} and wire.address_of(bytes(8)) is None and wire.route_of(bytes(12)) is None

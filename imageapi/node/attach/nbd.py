@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imageapi.node import modules
+from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 INIT, OPTION, REPLY = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
@@ -30,7 +31,7 @@ GENL_CTRL, CTRL_GETFAMILY, ATTR_FAMILY_ID, ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 CMD_CONNECT, CMD_DISCONNECT = 1, 2
 (ATTR_INDEX, ATTR_SIZE, ATTR_BLOCK_SIZE, ATTR_TIMEOUT, ATTR_SERVER_FLAGS, ATTR_CLIENT_FLAGS, ATTR_SOCKETS, ATTR_DEAD_TIMEOUT,
  ATTR_BACKEND) = (1, 2, 3, 4, 5, 6, 7, 8, 10)
-NLM_REQUEST, NLM_ACK, NLMSG_ERROR = 1, 4, 2
+NLM_REQUEST, NLM_ACK = 1, 4
 IO_TIMEOUT = 30
 """Seconds until the kernel gives an unanswered request up."""
 
@@ -80,23 +81,6 @@ def handshake(link: socket.socket, export: str) -> Export:
 # ---- generic netlink ---------------------------------------------------------------------------------------------------
 
 
-def attribute(kind: int, value: bytes) -> bytes:
-    """One netlink attribute, padded (<linux/netlink.h>)."""
-    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    """Netlink attributes by their type."""
-    found, at = {}, 0
-    while at + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, at)
-        if length < 4:
-            break
-        found[kind & 0x3FFF] = data[at + 4 : at + length]
-        at += length + -length % 4
-    return found
-
-
 class Netlink:
     """A generic netlink socket; a context manager."""
 
@@ -117,16 +101,13 @@ class Netlink:
         self._socket.send(struct.pack("=IHHII", 16 + len(body), family, NLM_REQUEST | NLM_ACK, 1, 0) + body)
         answer: dict[int, bytes] = {}
         while True:
-            received, at = self._socket.recv(65536), 0
-            while at + 16 <= len(received):
-                length, kind = struct.unpack_from("=IH", received, at)
+            for kind, _, said in messages(self._socket.recv(65536)):
                 if kind == NLMSG_ERROR:
-                    (number,) = struct.unpack_from("=i", received, at + 16)
+                    (number,) = struct.unpack_from("=i", said)
                     if number:
                         raise OSError(-number, os.strerror(-number))
                     return answer
-                answer = attributes(received[at + 20 : at + length])
-                at += max(16, length + -length % 4)
+                answer = attributes(said[4:])
 
     def family(self, name: str) -> int:
         """The number of a family. Raises OSError."""

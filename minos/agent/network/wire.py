@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from layercake.base.netlink import attribute, attributes
 from minos.agent.network.wanted import Bond, parsed, text
 from minos.cmdline import Address
-from minos.netlink import NLM_F_CREATE, NLM_F_REPLACE, RTA_DST, RTA_GATEWAY, RTA_OIF, RTM_NEWLINK, RTM_NEWROUTE, attribute, message
+from minos.netlink import NLM_F_CREATE, NLM_F_REPLACE, RTA_DST, RTA_GATEWAY, RTA_OIF, RTM_NEWLINK, RTM_NEWROUTE, message
 
 RTM_DELLINK, RTM_GETLINK, RTM_DELADDR, RTM_GETADDR, RTM_DELROUTE, RTM_GETROUTE = 17, 18, 21, 22, 25, 26
 NLM_F_EXCL = 0x200
@@ -54,18 +55,6 @@ class Link:
     partner: bool = False
     leg_up: bool = False
     leg_aggregator: int = 0
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    """{kind: value} of routing attributes; what is cut off is left out."""
-    found: dict[int, bytes] = {}
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if not 4 <= length <= len(data):
-            break
-        found[kind & 0x3FFF] = data[4:length]
-        data = data[(length + 3) & ~3:]
-    return found
 
 
 def _number(found: Mapping[int, bytes], kind: int) -> int:
