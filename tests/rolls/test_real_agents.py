@@ -68,7 +68,8 @@ def _restored(site: HostSite) -> Iterator[None]:
 def told_of_starts(site: HostSite) -> bool:
     """Whether each node's last start that was told is of what it runs: agents gather events, and a busy head takes them late."""
     running = site.running()
-    return all(site.history(n.name, "image.started")[-1]["data"]["image"] == running[n.name] for n in site.nodes)
+    told = {n.name: [e["data"]["image"] for e in site.history(n.name, "image.started")] for n in site.nodes}
+    return all(images and images[-1] == running[name] for name, images in told.items())
 
 
 def starts(site: HostSite, since: float) -> dict[str, int]:

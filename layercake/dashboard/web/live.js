@@ -94,7 +94,7 @@ export class Live {
 
 /**
  * Work that is asked for often and done seldom: at once after a rest, then at most once in `pause()` milliseconds, never twice at a
- * time, and once more when it was asked for meanwhile. Failures are its own business.
+ * time, and once more when it was asked for meanwhile, but for nobody who does not look. Failures are its own business.
  * @param {() => Promise<void>} work @param {() => number} pause @returns {() => void}
  */
 export function paced(work, pause) {
@@ -102,7 +102,7 @@ export function paced(work, pause) {
   let busy = false;
   const run = async () => {
     busy = true;
-    while (asked) {
+    while (asked && !document.hidden) {
       asked = false;
       await work();
       await new Promise((done) => setTimeout(done, pause()));
