@@ -82,7 +82,7 @@ from layercake.moduleapi.network import facing
 from layercake.moduleapi.strangers import Tickets
 
 log = logging.getLogger("layercake.head")
-FLUSH_S = 0.5
+LOOK_S = 0.5
 SCAN_S = 1.0
 GARBAGE = (10_000, 5, 400)
 """When Python looks for garbage. Records live long and hold no cycles; a search through those of ten thousand nodes is felt.
@@ -183,8 +183,9 @@ class Head:
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
-        self._tasks = [asyncio.create_task(loop) for loop in (self.engine.run(), self._every(), self._flushes(), self._boot_sets(),
-                                                                  self.rolls.run(), self.lag.run(self.store), self.thermal.run())]
+        loops = (self.engine.run(), self._every(), self.database.run(self.store), self._boot_sets(), self.rolls.run(),
+                 self.lag.run(self.store), self.thermal.run())
+        self._tasks = [asyncio.create_task(loop) for loop in loops]
         self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
         if section(self.settings, "images").store != "file":
             self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
@@ -278,7 +279,7 @@ class Head:
     async def _every(self) -> None:
         last_scan = time.monotonic()
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(LOOK_S)
             try:
                 if time.monotonic() - last_scan >= SCAN_S:
                     last_scan = time.monotonic()
@@ -293,17 +294,6 @@ class Head:
                 self.database.health.look(self.store)
             except Exception:  # the loop outlives a bug in handling one node
                 log.exception("a periodic task failed")
-
-    async def _flushes(self) -> None:
-        """A loop of its own: the nodes are watched also while the disk lets itself be waited for."""
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            try:
-                await self.database.flush(self.store)
-            except LayercakeError as error:
-                log.error("%s", error)
-            except Exception:  # what could not be put into words is kept, and the next flush tries again
-                log.exception("a flush of the database failed")
 
     # -- nodes that come and go
 

@@ -81,7 +81,7 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
         gc.set_threshold(*GARBAGE)
         head.load()
         head.sync.open()
-        tasks = [asyncio.create_task(work) for work in (head.engine.run(), head._every(), head._flushes())]
+        tasks = [asyncio.create_task(work) for work in (head.engine.run(), head._every(), head.database.run(head.store))]
     else:
         await head.start()
     for name in ("one", "two"):

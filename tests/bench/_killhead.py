@@ -33,7 +33,7 @@ async def _live(data: Path, outside: Path) -> None:
     await runner.setup()
     (outside / SOCKET).unlink(missing_ok=True)
     await web.UnixSite(runner, str(outside / SOCKET)).start()
-    await asyncio.gather(head.engine.run(), head._every(), head._flushes(), head.rolls.run())
+    await asyncio.gather(head.engine.run(), head._every(), head.database.run(head.store), head.rolls.run())
 
 
 def begin_life(data: Path, outside: Path) -> int:

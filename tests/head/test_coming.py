@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from layercake.head.agents.coming import MOST, WAIT_S, Coming
+from layercake.head.agents.coming import MOST, REMEMBERED, WAIT_S, Coming
 from tests.support.clock import FakeClock
 
 
-async def let(task: asyncio.Task[None]) -> bool:
+async def let(task: asyncio.Task[bool]) -> bool:
     """Whether it ends when others have their turns."""
     done, _ = await asyncio.wait([task], timeout=0.05)
     return bool(done)
@@ -17,12 +17,12 @@ async def let(task: asyncio.Task[None]) -> bool:
 async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None:
     coming = Coming(FakeClock(0.0))
     for number in range(MOST):
-        await coming.turn(f"n{number}")
-    next_one = asyncio.create_task(coming.turn("next"))
+        await coming.turn(f"n{number}", 1)
+    next_one = asyncio.create_task(coming.turn("next", 1))
     assert not await let(next_one) and len(coming) == MOST
-    coming.here("of another matter")
+    coming.here("of another matter", 1)
     assert not await let(next_one)
-    coming.here("n7")
+    coming.here("n7", 1)
     assert await let(next_one) and len(coming) == MOST
 
 
@@ -31,16 +31,26 @@ async def test_who_does_not_come_has_a_place_for_a_while() -> None:
     coming = Coming(clock)
     for number in range(MOST):
         clock.now += 0.001
-        await coming.turn(f"n{number}")
+        await coming.turn(f"n{number}", 1)
     await asyncio.wait_for(_again(coming), 5)
-    next_one = asyncio.create_task(coming.turn("next"))
+    next_one = asyncio.create_task(coming.turn("next", 1))
     assert not await let(next_one)
     clock.now += WAIT_S
     assert await let(next_one) and len(coming) == 1
 
 
 async def _again(coming: Coming) -> None:
-    coming.here("n0")
-    await coming.turn("n1")
+    coming.here("n0", 1)
+    await coming.turn("n1", 1)
     assert len(coming) == MOST - 1, "one that is told once more counts once"
-    await coming.turn("n0")
+    await coming.turn("n0", 2)
+
+
+async def test_who_has_come_by_itself_is_not_told_and_takes_no_place() -> None:
+    coming = Coming(FakeClock(0.0))
+    coming.here("n1", 7)
+    assert not await coming.turn("n1", 7) and len(coming) == 0
+    assert await coming.turn("n1", 8) and len(coming) == 1
+    for number in range(REMEMBERED):
+        coming.here(f"m{number}", 1)
+    assert await coming.turn("n1", 7), "it is not remembered for ever"

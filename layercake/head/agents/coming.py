@@ -10,10 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-MOST = 64
+MOST = 48
 WAIT_S = 0.5
 """A node that has not come by then comes later, or never: another one has its place."""
 PAUSE_S = 0.002
+REMEMBERED = 4096
 
 
 class Coming:
@@ -22,20 +23,28 @@ class Coming:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told: dict[str, float] = {}  # node id -> when; the oldest first
+        self._came: dict[str, int] = {}  # node id -> what it fetched; the last ones
 
     def __len__(self) -> int:
         return len(self._told)
 
-    def here(self, node: str) -> None:
-        """A node has fetched what is wanted of it."""
+    def here(self, node: str, revision: int) -> None:
+        """A node has fetched what is wanted of it, in this revision."""
         self._told.pop(node, None)
+        self._came.pop(node, None)
+        self._came[node] = revision
+        if len(self._came) > REMEMBERED:
+            del self._came[next(iter(self._came))]
 
-    async def turn(self, node: str) -> None:
-        """Returns when a node may be told, which it is then to be."""
-        while not self._room():  # noqa: ASYNC110
+    async def turn(self, node: str, revision: int) -> bool:
+        """Returns when a node may be told of this revision, which it is then to be. False: it need not be, since it has come by
+        itself; the answer to its HELLO was sooner."""
+        while not (came := self._came.get(node) == revision) and not self._room():  # noqa: ASYNC110
             await asyncio.sleep(PAUSE_S)  # it also ends when somebody does not come
-        self._told.pop(node, None)
-        self._told[node] = self._clock()
+        if not came:
+            self._told.pop(node, None)
+            self._told[node] = self._clock()
+        return not came
 
     def _room(self) -> bool:
         late = self._clock() - WAIT_S

@@ -20,7 +20,9 @@ from layercake.head import events
 from layercake.head.rolls.facts import (
     ABSENT_S,
     ENDED,
+    STAGE_QUICK_S,
     STAGE_S,
+    STAGE_WIDE,
     STAGE_WIDTH,
     SWITCH_S,
     Action,
@@ -147,7 +149,12 @@ class _Turn(Seen):
             self.take_back()
 
     def stage_more(self) -> None:
-        room = STAGE_WIDTH - sum(n.state is Stand.STAGING for n in self.nodes.values())
+        if Stand.WAITING not in [n.state for n in self.nodes.values()]:
+            return
+        staging = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
+        quick = self.now - (min(staging, default=0.0) - STAGE_S) < STAGE_QUICK_S and any(
+            n.state is Stand.STAGED for n in self.nodes.values())
+        room = (STAGE_WIDE if quick else STAGE_WIDTH) - len(staging)
         for key, node in list(self.nodes.items()):
             if room <= 0:
                 return

@@ -5,6 +5,7 @@ Times are seconds of the head's clock. Structs rather than dataclasses: ten thou
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -22,8 +23,8 @@ REST_STAGE = "all"
 STAGE_S = 900.0
 """How long a node may take to stage the new content; a slow link to a large image takes minutes."""
 STAGE_TRIES = 3
-STAGE_WIDTH = 500
-"""How many nodes stage at once: each fetches from the head."""
+STAGE_WIDTH, STAGE_WIDE, STAGE_QUICK_S = 500, 1000, 2.0
+"""How many nodes stage at once: each fetches from the head. The larger number as long as each is ready that soon."""
 SWITCH_S = 330.0
 """How long a node may take to switch: image-update's own timeout, and what it takes for its verdict to travel."""
 ABSENT_S = 90.0
@@ -241,9 +242,27 @@ class Note(msgspec.Struct, frozen=True):
 Action: TypeAlias = Stage | Switch | Revert | Unstage | Note
 
 
+class _Same:
+    """A mapping that is the same only as itself."""
+
+    def __init__(self, nodes: Mapping[str, NodeRoll]) -> None:
+        self.nodes = nodes
+
+    def __hash__(self) -> int:
+        return id(self.nodes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.nodes is self.nodes
+
+
+@functools.lru_cache(maxsize=8)
+def _counted(same: _Same) -> Mapping[str, int]:
+    return {str(state): count for state, count in Counter([n.state for n in same.nodes.values()]).items()}
+
+
 def counts(nodes: Mapping[str, NodeRoll]) -> dict[str, int]:
-    """How many nodes are how."""
-    return {str(state): count for state, count in Counter([n.state for n in nodes.values()]).items()}
+    """How many nodes are how. It is asked for more often than a roll changes, whose nodes are then others."""
+    return dict(_counted(_Same(nodes)))
 
 
 def describe(roll: Roll) -> dict[str, Any]:

@@ -46,7 +46,7 @@ log = logging.getLogger("layercake.rolls")
 KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
-REST_MAX_S = 0.1
+REST_MAX_S = 0.04
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
@@ -199,9 +199,8 @@ class Rolls:
     async def _tell(self, told: Iterable[str]) -> None:
         for key in dict.fromkeys(told):
             record = self._store.find(key)
-            if record is not None:
-                if self._sync.speaks(record):
-                    await self._sync.coming.turn(key)
+            if record is not None and (not self._sync.speaks(record)
+                                       or await self._sync.coming.turn(key, record.cfg_revision)):
                 self._sync.push(record)
 
     # -- carrying out
@@ -367,9 +366,14 @@ def _places(records: Iterable[Record], stages: Mapping[str, int], target: Callab
             ) -> tuple[tuple[Content, ...], dict[str, NodeRoll]]:
     """(the different contents that nodes are taken to or back to, the nodes with the numbers of theirs)."""
     found: dict[str, tuple[int, Content]] = {}
+    same: dict[object, tuple[int, Content]] = {}  # by its parts' identity: to put one into words costs more than all else
 
     def place(content: Content) -> int:
-        return found.setdefault(repr(content), (len(found), content))[0]
+        key = tuple(map(id, content)) if isinstance(content, tuple) else content
+        known = same.get(key)
+        if known is None:
+            known = same[key] = found.setdefault(repr(content), (len(found), content))[0], content
+        return known[0]
 
     nodes = {r.node.id: NodeRoll(r.name, stages.get(r.node.id, 0), place(target(r)), place(before(r)), takes_s=takes_s(r))
              for r in records}

@@ -14,7 +14,7 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -30,7 +30,7 @@ from layercake.head.state.history import History
 from layercake.head.state.rows import event_of, event_row, pack, unpack
 from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
 from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Store
-from layercake.kraken.errors import InputError, OperationFailed
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 log = logging.getLogger("layercake.database")
 SLICE_S = 0.003
@@ -38,6 +38,9 @@ T = TypeVar("T")
 Row: TypeAlias = tuple[int, str, str]
 _AT_ONCE = 2000
 """How many records are put into words, and written by a flush, at a time: the words of 100,000 took 150 MB."""
+_BY_ONE = 64
+FLUSH_S, FLUSH_REST, FLUSH_MOST_S = 0.5, 4.0, 2.0
+"""Between two flushes; longer after one that took long, as nodes change more than once."""
 _KEPT_EVENTS, _KEPT_OF_NODE = 200_000, 20
 """So many events are kept, or so many for each node if that is more."""
 _CLEARED = 10_000
@@ -66,6 +69,15 @@ async def _put_into_words(records: Iterable[Record], apart: dict[str, str] | Non
             await asyncio.sleep(0)
             since = time.perf_counter()
     yield rows
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Puts rows into a table of ours, many by one statement: a thread waits for the loop's interpreter once for each."""
+    for at in range(0, len(rows), _BY_ONE):
+        some = rows[at:at + _BY_ONE]
+        row = f"({', '.join('?' * len(some[0]))})"
+        db.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([row] * len(some))}",  # noqa: S608 (ours)
+                   [value for one in some for value in one])
 
 
 async def whole(work: Coroutine[Any, Any, None]) -> None:
@@ -145,6 +157,21 @@ class Database:
             left -= _AT_ONCE
             if left <= 0:
                 return
+
+    async def run(self, store: Store) -> None:
+        """Flushes now and then, until cancelled: a loop of its own, as the nodes are watched also while the disk lets itself be
+        waited for."""
+        took = 0.0
+        while True:
+            await asyncio.sleep(min(max(FLUSH_S, FLUSH_REST * took), FLUSH_MOST_S))
+            began = time.monotonic()
+            try:
+                await self.flush(store)
+            except LayercakeError as error:
+                log.error("%s", error)
+            except Exception:  # what could not be put into words is kept, and the next flush tries again
+                log.exception("a flush of the database failed")
+            took = time.monotonic() - began
 
     async def change(self, store: Store, draft: Draft) -> None:
         """Writes what was prepared, and has it happen when it is on the disk, before anything else is written. Raises
@@ -239,7 +266,7 @@ class Database:
         db.execute("BEGIN IMMEDIATE")
 
     def _put(self, rows: list[Row]) -> None:
-        self._db.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", rows)
+        _insert(self._db, "nodes", rows)
 
     def _end(self, gone: Iterable[str], events: list[Event], revision: int, documents: dict[str, bytes]) -> None:
         db = self._db
@@ -248,7 +275,7 @@ class Database:
         db.executemany("DELETE FROM documents WHERE key = ?", [(k,) for k, data in documents.items() if not data])
         for table in ("events", "alarms"):
             told = [event_row(event) for event in events if event.security == (table == "alarms")]
-            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", told)  # noqa: S608 (ours)
+            _insert(db, table, told)
             if events and events[-1].id % _CLEARED < len(events):
                 kept = max(_KEPT_EVENTS, _KEPT_OF_NODE * db.execute("SELECT count(*) FROM nodes").fetchone()[0])
                 oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
