@@ -4,7 +4,7 @@ A head and its API in one process, whose modules are done at once (bench/engine.
 all the time, 2,000 a second; the client is another process. For each number of nodes: `ms` is a request of the names, states and
 statuses of all nodes, from the request to the last byte (the median), `whole_ms` one of all nodes in full (`first_ms` the first
 one, which puts them into words), `same_ms` one that is answered with 304, `since_ms` one of what has changed since the last,
-`page_ms` one of 500 nodes, `status_ms` one of the status. `other_p99_ms` is over requests for single nodes by a second connection
+`page_ms` one of 500 nodes, `status_ms` one of the status. `other_p99_ms` is over requests for single nodes by another process
 meanwhile, `stall_ms` the longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python, `ms_rel`
 is `ms` divided by it. The last line is one JSON object.
 """
@@ -16,12 +16,12 @@ import contextlib
 import gc
 import http.client
 import json
+import select
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from tests.bench.engine import Instant, calibration, fields, rss_mb
 from tests.bench.plan import Stalls
 
 ADDRESS = "10.64.0.1"
-TIMES = 7
+TIMES = 21
 STEP, STEP_S = 20, 0.01
 PACE_S = 0.01
 
@@ -66,25 +66,27 @@ class Connection(http.client.HTTPConnection):
 
 
 def client(path: str, count: int) -> dict[str, float]:
-    """All questions, one after the other, while another connection asks for single nodes."""
-    end, others = threading.Event(), []
-
-    def other() -> None:
-        connection, number = Connection(path), 0
-        while not end.is_set():
-            number += 1
-            others.append(connection.ask(f"/v1/nodes/s{number * 37 % count:06d}")[0])
-            time.sleep(PACE_S)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    try:
+    """All questions, one after the other, while another process asks for single nodes: one that reads many MB keeps its own
+    threads waiting."""
+    argv = [sys.executable, "-m", "tests.bench.api", "--other", path, str(count)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
         found = questions(Connection(path), count)
-    finally:
-        end.set()
-        thread.join()
+        said, _ = other.communicate()
+    others = json.loads(said)
     return {**found, "other_p50_ms": quantile(others, 0.5), "other_p99_ms": quantile(others, 0.99), "other_max_ms": max(others),
             "others": len(others)}
+
+
+def other(path: str, count: int) -> list[float]:
+    """Milliseconds of requests for single nodes, until standard input ends."""
+    connection, took = Connection(path), list[float]()
+    connection.ask("/v1/status")
+    print("begins", flush=True)
+    while not select.select([sys.stdin], [], [], PACE_S)[0]:
+        took.append(connection.ask(f"/v1/nodes/s{len(took) * 37 % count:06d}")[0])
+    return took
 
 
 def questions(connection: Connection, count: int) -> dict[str, float]:
@@ -161,6 +163,9 @@ def main() -> None:
     """One size after the other, each in a process of its own."""
     if sys.argv[1:2] == ["--client"]:
         print(json.dumps(client(sys.argv[2], int(sys.argv[3]))))
+        return
+    if sys.argv[1:2] == ["--other"]:
+        print(json.dumps(other(sys.argv[2], int(sys.argv[3]))))
         return
     if sys.argv[1:2] == ["--here"]:
         with tempfile.TemporaryDirectory(prefix="layercake-api-") as scratch:

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from headclient import UnixConnection
 from hostnode import HeadNamespace
 
+from layercake.sim.bulk import MANY
 from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import calibration
@@ -59,8 +60,12 @@ class Api:
 
 
 def converged(api: Api, nodes: int, limit: float) -> None:
-    """Waits until all nodes run what is wanted."""
+    """Waits until all nodes have spoken, and run what is wanted."""
     end = time.monotonic() + limit
+    while nodes > MANY and any(node["last_seen_s"] is None for node in api.ask("GET", "/v1/nodes?fields=last_seen_s")["nodes"]):
+        if time.monotonic() > end:
+            raise SystemExit("not all nodes have spoken")
+        time.sleep(5.0)
     while (found := api.ask("GET", "/v1/status")["nodes"])["converged"] < nodes:
         if time.monotonic() > end:
             raise SystemExit(f"the nodes do not come up: {found}")
