@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layercake.head.rolls import decide
-from layercake.head.rolls.facts import Amount, Phase, Plan, Stand, describe, parse_amount
+from layercake.head.rolls.facts import STAGE_WIDE, STAGE_WIDTH, Amount, Phase, Plan, Stand, describe, parse_amount
 from layercake.kraken.errors import InputError, Refused
 from tests.support.rollcluster import Cluster, Member
 
@@ -22,6 +22,18 @@ def test_nothing_switches_before_every_node_has_the_new_content() -> None:
     found.run()
     assert found.roll.state is Phase.DONE
     assert set(found.stands().values()) == {"done"}
+
+
+@pytest.mark.parametrize(("stage_s", "most"), [(1.0, STAGE_WIDE), (30.0, STAGE_WIDTH)])
+def test_more_nodes_stage_at_once_where_that_is_quick(stage_s: float, most: int) -> None:
+    """Image servers bear so many; content that is nearly there asks nothing of them. The first ones show which it is."""
+    found = cluster(1600, Plan(), **{f"n{i}": Member(stage_s=0.0 if i < 10 else stage_s) for i in range(1600)})
+    seen = []
+    while found.roll.state is Phase.STAGING:
+        found.step()
+        seen.append(sum(stand == "staging" for stand in found.stands().values()))
+        found.pass_time(0.5)
+    assert seen[0] <= STAGE_WIDTH and max(seen) <= most and max(seen) > 0.9 * most
 
 
 def test_batches_go_one_after_the_other_each_through_its_gate() -> None:

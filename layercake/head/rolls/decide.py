@@ -152,8 +152,8 @@ class _Turn(Seen):
         if Stand.WAITING not in [n.state for n in self.nodes.values()]:
             return
         staging = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
-        quick = self.now - (min(staging, default=0.0) - STAGE_S) < STAGE_QUICK_S and any(
-            n.state is Stand.STAGED for n in self.nodes.values())
+        quick = self.now + STAGE_S < min(staging, default=0.0) + STAGE_QUICK_S and len(staging) <= sum(
+            n.quick for n in self.nodes.values())
         room = (STAGE_WIDE if quick else STAGE_WIDTH) - len(staging)
         for key, node in list(self.nodes.items()):
             if room <= 0:

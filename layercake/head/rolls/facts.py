@@ -125,7 +125,7 @@ class NodeRoll(msgspec.Struct, frozen=True):
     `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts failed attempts to stage.
     `later`: it was passed over because it is not up; once the roll is done it boots the new images. `broken`: it is on its way back
     because it has failed itself, not because another one of its batch has. `unproven`: a health check has yet to pass. `takes_s` is
-    how long the node itself may take to switch, if that is more than the plan's `switch_s`.
+    how long the node itself may take to switch, if that is more than the plan's `switch_s`. `quick`: it staged in STAGE_QUICK_S.
     """
 
     name: str
@@ -142,6 +142,7 @@ class NodeRoll(msgspec.Struct, frozen=True):
     broken: bool = False
     unproven: bool = False
     takes_s: float = 0.0
+    quick: bool = False
 
 
 class Roll(msgspec.Struct, frozen=True):

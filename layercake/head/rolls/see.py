@@ -11,6 +11,8 @@ from layercake.head import events
 from layercake.head.rolls.facts import (
     ABSENT_S,
     ENDED,
+    STAGE_QUICK_S,
+    STAGE_S,
     STAGE_TRIES,
     Action,
     Kind,
@@ -125,7 +127,9 @@ class Seen:
         if self.gone_away(key, fact):
             return
         if fact.staged:
-            self.set(key, state=Stand.BUSY if fact.busy else Stand.STAGED, deadline=None, reason="BUSY" if fact.busy else "")
+            quick = node.deadline is not None and self.now + STAGE_S < node.deadline + STAGE_QUICK_S
+            self.set(key, state=Stand.BUSY if fact.busy else Stand.STAGED, deadline=None, quick=quick,
+                     reason="BUSY" if fact.busy else "")
         elif fact.stage_error:
             tries = node.tries + 1
             if tries >= STAGE_TRIES:
