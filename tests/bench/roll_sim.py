@@ -36,7 +36,7 @@ from tests.bench.engine import calibration
 from tests.bench.roll import enter
 
 PACE_S = 0.02
-USUAL = 10_000
+UP_S, USUAL = 120, 10_000
 """Of so many nodes the figures stand without a number, too."""
 
 
@@ -75,7 +75,7 @@ def converged(api: Api, nodes: int, limit: float) -> None:
 def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
     """The roll, and the answers meanwhile."""
     asker, api = Api(socket), Api(socket)
-    converged(asker, nodes, 120)
+    converged(asker, nodes, UP_S + nodes / 200)
     time.sleep(2.0)
     cpu = time.process_time()
     start = time.perf_counter()
@@ -152,8 +152,8 @@ def site(nodes: int, hello_s: float = 5.0) -> Iterator[tuple[Path, subprocess.Po
 
 def bench(nodes: int, batch: str) -> dict[str, Any]:
     """All of it, inside the namespace."""
-    with site(nodes) as (socket, head, agents):
-        converged(Api(socket), nodes, 120)
+    with site(nodes, 10.0 if nodes > MANY else 5.0) as (socket, head, agents):
+        converged(Api(socket), nodes, UP_S + nodes / 200)
         before = cpu_s(head.pid), cpu_s(agents.pid)
         found = roll(socket, nodes, batch)
         of_head, of_agents = cpu_s(head.pid) - before[0], cpu_s(agents.pid) - before[1]

@@ -47,9 +47,7 @@ KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.04
-AT_ONCE = 200
-"""Of how many nodes a step is told at a time, as nothing comes in between."""
-SLICE_S = 0.002
+SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
 """Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
@@ -175,14 +173,12 @@ class Rolls:
         now, told = self._clock(), list[str]()
         for roll in self.active():
             keys = [k for k in touched if k in roll.nodes]
-            for at in range(0, max(len(keys), due), AT_ONCE):
+            if keys or due:
                 facts = {}
-                for key in keys[at:at + AT_ONCE]:
+                for key in keys:
                     facts[key] = self._facts(self._store.find(key), roll, roll.nodes[key], now)
                     await self._breathe()
-                after, actions = decide.step(roll, facts, now)
-                told += await self._carry_out(draft, roll, after, actions)
-                roll = after
+                told += await self._carry_out(draft, roll, *decide.step(roll, facts, now))
         return told
 
     def _facts(self, record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
