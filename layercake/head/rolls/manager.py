@@ -198,8 +198,9 @@ class Rolls:
     async def _tell(self, told: Iterable[str]) -> None:
         for key in dict.fromkeys(told):
             record = self._store.find(key)
-            if record is not None and (not self._sync.speaks(record)
-                                       or await self._sync.coming.turn(key, record.cfg_revision)):
+            if record is None or record.acked == record.cfg_revision:  # it has come by itself meanwhile
+                continue
+            if not self._sync.speaks(record) or await self._sync.coming.turn(key, record.cfg_revision):
                 self._sync.push(record)
 
     # -- carrying out
