@@ -204,3 +204,16 @@ async def test_old_rolls_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPat
         await site.until_over((await site.start("n0", image, health_s=0.0)).id)
     await site.world.restart()
     assert [r.id for r in site.world.head.rolls.all()] == [4, 3]
+
+
+async def test_who_has_come_for_its_new_state_is_not_told_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thousands many learn of it by the answer to a HELLO before it is their turn: they would keep a place and not come."""
+    sync, pushed = site.world.head.sync, list[str]()
+    monkeypatch.setattr(sync, "push", lambda record: pushed.append(record.name))
+    records = [site.world.node(name) for name in site.agents]
+    for number, record in enumerate(records):
+        record.cfg_revision += 1
+        record.acked = record.cfg_revision - (number != 0)
+    sync.coming.here(records[1].node.id, records[1].cfg_revision)
+    await site.world.head.rolls._tell([record.node.id for record in records])
+    assert pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
