@@ -4,8 +4,8 @@ Head, agents and this driver are a process each, in a network namespace of their
 head's directory is a file system of its own, which is frozen for two seconds at a time and let go for a moment in between. Over
 `seconds`: `lost` nodes were taken for silent and `power_actions` done, both have to be 0; `answered` is the share of HELLOs that
 the head has heard of those that are due; `api_p99_ms` is over requests for the status and single nodes. The client asks for all
-nodes in full (some MB): `client_bytes` it has read at the end, `growth_mb` is what the head's memory grew by. `slow_told`: the
-head said so. Needs root. Prints one JSON object last.
+nodes in full (some MB): `client_bytes` it has read at the end, `growth_mb` is what the head's memory grew by. `slow_told`: nodes
+become BUSY and FREE all the time, so there is something to write, and the head said so. Needs root. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from tests.bench._history import quantile
 from tests.bench.guard import HARM
 from tests.bench.roll import enter
 from tests.bench.roll_sim import Api, converged, in_namespace, site
+from tests.bench.sync import Speaker
 
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 WRITE_S, BETWEEN_S = 2.0, 0.05
-HELLO_S, PACE_S = 5.0, 0.05
+HELLO_S, PACE_S, CHANGING = 5.0, 0.05, 25
 DISK_BYTES = 2 << 30
 
 
@@ -109,9 +110,11 @@ def measure(nodes: int, seconds: float, place: Path) -> dict[str, Any]:
         time.sleep(HELLO_S)
         newest = max((e["id"] for e in api.ask("GET", "/v1/events?limit=1")["events"]), default=0)
         before, memory, read = api.ask("GET", "/v1/status")["sync"]["hello"], rss_mb(head.pid), [0]
+        speaker, revision = Speaker(path.parent, CHANGING), api.ask("GET", "/v1/nodes/s00000")["node"]["revision"]
         with slow(place), reader(path, read):
             api.times, start = [], time.monotonic()
             while time.monotonic() - start < seconds:
+                speaker.say(speaker.nodes[len(api.times) % CHANGING][1], ("BUSY", "FREE")[len(api.times) // CHANGING % 2], revision)
                 api.ask("GET", "/v1/status")
                 api.ask("GET", f"/v1/nodes/s{len(api.times) * 37 % nodes:05d}")
                 time.sleep(PACE_S)

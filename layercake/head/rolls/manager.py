@@ -47,6 +47,8 @@ KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.04
+"""It rests so many times as long as it has worked, up to so many seconds, but a quarter as long at least: a step of 100,000 nodes
+takes a while."""
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
@@ -127,7 +129,7 @@ class Rolls:
                 await asyncio.sleep(1.0)
                 for roll in self.active():
                     self._take(roll)
-            await asyncio.sleep(min(REST_MAX_S, REST * self._worked))
+            await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
 
     def tick(self) -> None:
         """Time has passed: deadlines are looked at. Called now and then."""
