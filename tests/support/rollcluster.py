@@ -20,6 +20,7 @@ from layercake.head.rolls.facts import (
     Stand,
     Switch,
     Unstage,
+    counted,
 )
 from layercake.head.state.store import WantedImage
 
@@ -99,6 +100,8 @@ class Cluster:
 
     def observe(self, before: Roll) -> None:
         states = [n.state for n in self.roll.nodes.values()]
+        assert {k: n for k, n in self.roll.stands.items() if n} in ({}, counted(self.roll.nodes)), "what is carried along is true"
+        assert all(n.deadline is None or n.deadline >= self.roll.wake for n in self.roll.nodes.values())
         self.most_down = max(self.most_down, states.count(Stand.SWITCHING))
         sound = [n for n in self.roll.nodes.values() if n.state in DOWN and not n.broken]
         self.most_sound_down = max(self.most_sound_down, len(sound))

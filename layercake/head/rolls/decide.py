@@ -14,6 +14,7 @@ Rules that are easy to get wrong:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from layercake.head import events
@@ -64,7 +65,7 @@ def resumed(roll: Roll, now: float) -> Roll:
     for key, node in roll.nodes.items():
         if node.deadline is not None and node.state in (*lasts, Stand.SWITCHING, Stand.RETURNING):
             nodes[key] = replace(node, deadline=now + lasts.get(node.state, switch_s(roll, node)))
-    return replace(roll, nodes=nodes)
+    return replace(roll, nodes=nodes, wake=0.0)
 
 
 def switch_s(roll: Roll, node: NodeRoll) -> float:
@@ -105,9 +106,13 @@ class _Turn(Seen):
     # -- time
 
     def expire(self) -> None:
-        due = [(k, n) for k, n in self.nodes.items() if n.deadline is not None and n.deadline <= self.now]
-        for key, node in due:
-            self.expired(key, node)
+        if self.now < self.wake:
+            return
+        timed = [(n.deadline, k, n) for k, n in self.nodes.items() if n.deadline is not None]
+        self.wake = min((deadline for deadline, _, _ in timed if deadline > self.now), default=math.inf)
+        for deadline, key, node in timed:
+            if deadline <= self.now:
+                self.expired(key, node)
 
     def expired(self, key: str, node: NodeRoll) -> None:
         match node.state:
@@ -149,13 +154,13 @@ class _Turn(Seen):
             self.take_back()
 
     def stage_more(self) -> None:
-        if Stand.WAITING not in [n.state for n in self.nodes.values()]:
+        if not self.stands[Stand.WAITING]:
             return
         staging = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
         quick = self.now + STAGE_S < min(staging, default=0.0) + STAGE_QUICK_S and len(staging) <= sum(
             n.quick for n in self.nodes.values())
         room = (STAGE_WIDE if quick else STAGE_WIDTH) - len(staging)
-        for key, node in list(self.nodes.items()):
+        for key, node in self.nodes.items():  # as it was; a list of so many is looked through for garbage
             if room <= 0:
                 return
             if node.state is Stand.WAITING and not node.absent and node.deadline is None:
@@ -164,16 +169,16 @@ class _Turn(Seen):
                 room -= 1
 
     def all_staged(self) -> bool:
-        return not any(n.state is Stand.STAGING or (n.state is Stand.WAITING and not n.absent) for n in self.nodes.values())
+        return not self.stands[Stand.STAGING] and not (self.stands[Stand.WAITING] and any(
+            n.state is Stand.WAITING and not n.absent for n in self.nodes.values()))
 
     def advance(self) -> None:
         """Starts what may be started; begins the next batch when this one is through its gate."""
         while not self.roll.over:
-            batch = [(k, n) for k, n in self.nodes.items() if n.batch == self.roll.batch and n.state not in ENDED] \
-                if self.roll.batch else []
-            picked = [k for k, n in batch if n.state is Stand.STAGED]
+            batch = self.roll.batch and [k for k, n in self.nodes.items() if n.batch == self.roll.batch and n.state not in ENDED]
+            picked = [k for k in batch or () if self.nodes[k].state is Stand.STAGED]
             if picked:
-                room = self.unavailable_limit() - sum(n.state is Stand.SWITCHING for _, n in batch)
+                room = self.unavailable_limit() - sum(self.nodes[k].state is Stand.SWITCHING for k in batch or ())
                 for key in picked[:max(0, room)]:
                     self.set(key, state=Stand.SWITCHING, deadline=self.now + switch_s(self.roll, self.nodes[key]))
                     self.actions.append(Switch(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from layercake.head.rolls.facts import (
     Stand,
     Switch,
     Unstage,
+    counted,
 )
 from layercake.kraken.events import EventKind, Severity
 
@@ -54,6 +56,8 @@ class Seen:
         self.roll = roll
         self.now = now
         self.nodes = roll.nodes
+        self.stands = Counter(roll.stands or counted(roll.nodes))
+        self.wake = roll.wake
         self.actions: list[Action] = []
         self.failures: list[NodeRoll] = []
         self.see_in: dict[Stand, Callable[[str, NodeRoll, NodeFacts], None]] = {
@@ -62,14 +66,19 @@ class Seen:
         }
 
     def result(self) -> tuple[Roll, tuple[Action, ...]]:
-        if self.nodes is not self.roll.nodes:
-            self.roll = replace(self.roll, nodes=self.nodes)
+        if self.nodes is not self.roll.nodes or self.wake != self.roll.wake:
+            self.roll = replace(self.roll, nodes=self.nodes, stands=dict(self.stands), wake=self.wake)
         return self.roll, tuple(self.actions)
 
     def set(self, key: str, **changes: Any) -> None:
         if self.nodes is self.roll.nodes:
             self.nodes = dict(self.nodes)
-        self.nodes[key] = replace(self.nodes[key], **changes)
+        old = self.nodes[key]
+        new = self.nodes[key] = replace(old, **changes)
+        self.stands[old.state] -= 1
+        self.stands[new.state] += 1
+        if new.deadline is not None and new.deadline < self.wake:
+            self.wake = new.deadline
 
     def note(self, kind: EventKind, text: str, severity: Severity | None = None) -> None:
         self.actions.append(Note("", kind, f"roll {self.roll.id}: {text}", severity))
