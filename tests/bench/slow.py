@@ -20,7 +20,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,47 +53,36 @@ def disk(scratch: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def slow(place: Path) -> Iterator[None]:
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Works in a thread until the block ends, which the event says."""
+    end = threading.Event()
+    thread = threading.Thread(target=work, args=(end,))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def slowly(place: Path, end: threading.Event) -> None:
     """What is written there takes two seconds."""
-    end = threading.Event()
-
-    def freeze() -> None:
-        handle = os.open(place, os.O_RDONLY)
-        while not end.is_set():
-            fcntl.ioctl(handle, FIFREEZE, 0)
-            time.sleep(WRITE_S)
-            fcntl.ioctl(handle, FITHAW, 0)
-            time.sleep(BETWEEN_S)
-        os.close(handle)
-
-    thread = threading.Thread(target=freeze)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
+    handle = os.open(place, os.O_RDONLY)
+    while not end.is_set():
+        fcntl.ioctl(handle, FIFREEZE, 0)
+        time.sleep(WRITE_S)
+        fcntl.ioctl(handle, FITHAW, 0)
+        time.sleep(BETWEEN_S)
+    os.close(handle)
 
 
-@contextlib.contextmanager
-def reader(path: Path, read: list[int]) -> Iterator[None]:
+def take(path: Path, read: list[int], end: threading.Event) -> None:
     """A client that asks for all nodes and takes a byte a second."""
-    end = threading.Event()
-
-    def take() -> None:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
-            client.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: head\r\n\r\n")
-            while not end.wait(1.0) and client.recv(1):
-                read[0] += 1
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: head\r\n\r\n")
+        while not end.wait(1.0) and client.recv(1):
+            read[0] += 1
 
 
 def rss_mb(pid: int) -> float:
@@ -111,7 +101,7 @@ def measure(nodes: int, seconds: float, place: Path) -> dict[str, Any]:
         newest = max((e["id"] for e in api.ask("GET", "/v1/events?limit=1")["events"]), default=0)
         before, memory, read = api.ask("GET", "/v1/status")["sync"]["hello"], rss_mb(head.pid), [0]
         speaker, revision = Speaker(path.parent, CHANGING), api.ask("GET", "/v1/nodes/s00000")["node"]["revision"]
-        with slow(place), reader(path, read):
+        with beside(partial(slowly, place)), beside(partial(take, path, read)):
             api.times, start = [], time.monotonic()
             while time.monotonic() - start < seconds:
                 speaker.say(speaker.nodes[len(api.times) % CHANGING][1], ("BUSY", "FREE")[len(api.times) // CHANGING % 2], revision)
