@@ -175,10 +175,11 @@ class _Turn(Seen):
     def advance(self) -> None:
         """Starts what may be started; begins the next batch when this one is through its gate."""
         while not self.roll.over:
-            batch = self.roll.batch and [k for k, n in self.nodes.items() if n.batch == self.roll.batch and n.state not in ENDED]
-            picked = [k for k in batch or () if self.nodes[k].state is Stand.STAGED]
+            number = self.roll.batch
+            batch = [k for k, n in self.nodes.items() if n.batch == number and n.state not in ENDED] if number else []
+            picked = [k for k in batch if self.nodes[k].state is Stand.STAGED]
             if picked:
-                room = self.unavailable_limit() - sum(self.nodes[k].state is Stand.SWITCHING for k in batch or ())
+                room = self.unavailable_limit() - sum(self.nodes[k].state is Stand.SWITCHING for k in batch)
                 for key in picked[:max(0, room)]:
                     self.set(key, state=Stand.SWITCHING, deadline=self.now + switch_s(self.roll, self.nodes[key]))
                     self.actions.append(Switch(key))
