@@ -5,7 +5,6 @@ It never waits for anything but its selector: mutations run on the worker's thre
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import selectors
@@ -84,6 +83,45 @@ class NodeApi(Protocol):
         """Goes on with another certificate."""
 
 
+class Ended(Protocol):
+    """The containers whose ends are waited for (imageapi/node/imageset/imageset.py)."""
+
+    def watched(self) -> dict[int, str]:
+        """Descriptors that become readable when a container ends, with its id."""
+
+    def ended(self, name: str) -> object:
+        """Called when a container's descriptor is readable."""
+
+
+class Ends:
+    """Has the selector wait for the ends of containers.
+
+    Other threads close and open these descriptors, so their numbers are used again, and children that are forked meanwhile hold
+    what they stood for: epoll would go on telling of a container's end under the number that another one has now. poll(2) knows
+    nothing but numbers, and no more than it is told each time.
+    """
+
+    def __init__(self, containers: Ended, selector: selectors.PollSelector) -> None:
+        self._containers, self._selector = containers, selector
+        self._watching: dict[int, str] = {}
+
+    def watch(self) -> None:
+        """Called before each wait."""
+        watched = self._containers.watched()
+        for handle in self._watching.keys() - watched.keys():
+            self._selector.unregister(handle)
+        for handle in watched.keys() - self._watching.keys():
+            self._selector.register(handle, selectors.EVENT_READ)
+        self._watching = watched
+
+    def hears(self, handle: int) -> bool:
+        """Tells of an end, if it is this that became readable."""
+        if handle not in self._watching:
+            return False
+        self._containers.ended(self._watching[handle])
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What there is as soon as the node has a session."""
@@ -107,14 +145,14 @@ class Agent:
         self._api = api
         self._network, self._files, self._orders = network, files, orders
         self._clock, self._clock_ns = clock, clock_ns
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.PollSelector()
         self._selector.register(early.inbox.reader, selectors.EVENT_READ)
         prepare(early.config.run)
         self._busy = Busy(early.config.run, self._selector, clock, early.say)
         self._hardware = Hardware(early.config, early.event, early.inbox.put)
         self._swap = Swap(early.config, early.event, early.inbox.wake)
         self._work: Work | None = None
-        self._watching: dict[int, str] = {}
+        self._ends = Ends(images, self._selector)
         self._trim_at = 0.0
         self._clock_keeper: Keeper | None = None
         self._thermometer: Thermometer | None = None
@@ -149,6 +187,7 @@ class Agent:
         wanted = Wanted(self._images, machine, early.link, early.file, self._worker.interrupt,
                         partial(self._orders, self._hardware.settled))
         self._work = Work(session, bond, machine, wanted)
+        self._ends.watch()  # a container's descriptor that was closed may have had the number
         self._selector.register(bond, selectors.EVENT_READ)
         self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
         self._drivers_at = self._clock() + DRIVERS_DELAY
@@ -160,14 +199,13 @@ class Agent:
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def _once(self) -> None:
-        self._watch_containers()
+        self._ends.watch()
         for key, _ in self._selector.select(self._timeout()):
             if self._work is not None and key.fileobj is self._work.bond:
                 self._hear(self._work)
             elif self._busy.hears(key.fileobj):
                 pass  # _look_around looks
-            elif key.fd in self._watching:
-                self._images.ended(self._watching[key.fd])
+            elif self._ends.hears(key.fd):
                 self._look_at_images()
         for message in self._early.inbox.take():
             self._take(message)
@@ -294,22 +332,6 @@ class Agent:
             self._swap.answered()
 
     # ---- what is seen ------------------------------------------------------------------------------------------------
-
-    def _watch_containers(self) -> None:
-        """Has the selector wait for what the image set watches. The kernel takes closed descriptors out of epoll by itself."""
-        watched = self._images.watched()
-        if watched == self._watching:
-            return
-        for handle in self._watching.keys() - watched.keys():
-            with contextlib.suppress(KeyError, ValueError, OSError):
-                self._selector.unregister(handle)
-        for handle in watched:
-            if self._watching.get(handle) != watched[handle]:
-                with contextlib.suppress(KeyError, ValueError, OSError):
-                    self._selector.unregister(handle)
-                with contextlib.suppress(OSError):  # it was closed meanwhile; the next round knows
-                    self._selector.register(handle, selectors.EVENT_READ)
-        self._watching = watched
 
     def _look_at_images(self) -> None:
         if self._work is not None:

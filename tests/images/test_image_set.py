@@ -129,6 +129,19 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broke
     run_as_agent(tmp_path / "run", body)
 
 
+def test_an_image_that_runs_has_not_ended_whoever_says_so(tmp_path: Path, one: Path) -> None:
+    def body(run: Path) -> None:
+        node = Node(run)
+        node.run(spec_of(one, "app"))
+        (ident,) = node.images.watched().values()
+        assert node.images.ended(ident) == "ACTIVE"
+        assert list(node.images.watched().values()) == [ident], "its end is still waited for"
+        assert "container.exited" not in node.kinds()
+        node.stop()
+
+    run_as_agent(tmp_path / "run", body)
+
+
 def test_clear_takes_a_fatal_set_back(tmp_path: Path, broken: Path) -> None:
     def body(run: Path) -> None:
         node = Node(run)

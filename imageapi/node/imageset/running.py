@@ -118,10 +118,12 @@ class Running:
                 os.close(handle)
 
     def ended(self, name: str) -> ImageState:
-        """Called when an instance's descriptor is readable. Returns the new state."""
-        self._unwatch(name)
-        if instance := self._table.end_seen(name):
-            self._ended(instance)
+        """Called when a descriptor is readable. Returns the new state. One that lives has not ended, whoever says so."""
+        instance = self._table.get(name)
+        if instance is None or not alive(instance.process):
+            self._unwatch(name)
+            if instance := self._table.end_seen(name):
+                self._ended(instance)
         return self._table.state()
 
     def _ended(self, instance: Instance) -> None:
