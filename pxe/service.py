@@ -89,7 +89,9 @@ class PxeService(Service):
             await self._http.open()
             for own in conf.heads:
                 if own.network.version == 4:
-                    self._open(TftpServer((own.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock))
+                    tftp = TftpServer((own.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock)
+                    state.went_on.append(tftp.goes_on)
+                    self._open(tftp)
             for interface in conf.six:
                 self._open_six(interface, conf, files, recorder)
             self._open_clock(conf, recorder)

@@ -50,6 +50,8 @@ class BootState:
     recorder: Recorder
     clock: Callable[[], float]
     visit: Visit = field(default_factory=Visit)
+    went_on: list[Callable[[str], None]] = field(default_factory=list)
+    """Who wants to know that a node has its boot programs, by its address: it asks for its script."""
 
     def visits(self, ip: str) -> bool:
         """Whether it is the head itself that asks, during a visit."""
@@ -81,6 +83,8 @@ class BootState:
         if why := self.windows.hand_out(window, mac_text(mac)):
             self.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
             raise Refused(f"cannot serve this {what}: {why}")
+        for told in self.went_on:
+            told(node.ip)
 
     def look_for_two(self, ip: str, mac: bytes) -> None:
         """Tells the head when a machine asks for the script that another one has joined with."""

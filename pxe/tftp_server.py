@@ -67,6 +67,7 @@ class _Live:
     transfer: Transfer
     told: float
     cut: bool
+    whole: bool = False  # and that was told
 
 
 class TftpServer:
@@ -116,6 +117,18 @@ class TftpServer:
             self._epoll.close()
             self._epoll = None
 
+    def goes_on(self, ip: str, name: str = "") -> None:
+        """The client at an address asks for what comes after, in the file of this name if any. So it has what was sent to it, also
+        if the last acknowledgement was lost (RFC 1350, section 6): firmware closes its network card as soon as it has said that."""
+        for live in self._places.held(ip):
+            if live.transfer.out and live.name != name:
+                self._whole(live)
+
+    def _whole(self, live: _Live) -> None:
+        if not live.whole:
+            live.whole = True
+            self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)
+
     def _refuse(self, peer: tuple[str, int], code: Code, text: str) -> None:
         if self._server.socket is not None:
             try:
@@ -130,6 +143,8 @@ class TftpServer:
             if live.request == data and live.transfer.fresh:  # our first packet was lost, or theirs came twice
                 self._send(live, live.transfer.begin(self._clock()))
                 return
+            if live.transfer.out and live.request != data:
+                live.transfer.phase = Phase.DONE
             self._end(live)
         try:
             request = parse_request(data)
@@ -152,6 +167,7 @@ class TftpServer:
                 self._gate.other(peer[0], name)
             self._refuse(peer, Code.ACCESS if why else Code.NOT_FOUND, why or "no such file")
             return
+        self.goes_on(peer[0], name)
         self._start(data, peer, name, content, negotiate(request.options, len(content)))
 
     def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes | mmap.mmap, terms: Terms) -> None:
@@ -270,10 +286,10 @@ class TftpServer:
         live.sock.close()  # which takes it out of the epoll
         phase = live.transfer.phase
         self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
-        if phase in (Phase.SILENT, Phase.GONE) and not live.transfer.fresh:
+        if phase is Phase.DONE or (phase is Phase.GONE and live.transfer.out):
+            self._whole(live)
+        elif phase in (Phase.SILENT, Phase.GONE) and not (live.transfer.fresh or live.whole):
             self._gate.broke(live.peer[0], live.name, live.transfer.sent, live.size, phase.value)
-        if phase is Phase.DONE:
-            self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)
 
 
 def _cuts(sock: socket.socket, size: int) -> bool:

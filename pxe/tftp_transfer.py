@@ -63,6 +63,11 @@ class Transfer:
         """The bytes that the client has acknowledged."""
         return min(max(0, self._acked) * self._terms.block, len(self._data))
 
+    @property
+    def out(self) -> bool:
+        """Whether the client has acknowledged some of it, and all the rest was sent at least once."""
+        return self._acked > 0 and self._acked + self._most >= self._blocks
+
     def due(self, now: float) -> bool:
         """Whether the client has been silent for so long that something must be sent again, or has taken too long in all."""
         return now - self._sent_at >= self._wait or self._over(now)

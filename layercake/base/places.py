@@ -60,6 +60,10 @@ class Places(Generic[Guest]):
             if not held:
                 del self._of[owner]
 
+    def held(self, owner: str) -> list[Guest]:
+        """Who hold the places of an owner."""
+        return list(self._of.get(owner, ()))
+
     def guests(self) -> list[Guest]:
         """All who hold a place."""
         return [guest for held in self._of.values() for guest in held]

@@ -178,6 +178,44 @@ async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
     rig.close()
 
 
+@pytest.mark.parametrize("seen_by", ["its next file", "its next file by the same port", "its script",
+                                     "its closed port"])
+async def test_a_client_that_goes_on_has_all_of_it_whatever_became_of_its_last_acknowledgement(seen_by: str) -> None:
+    gate = Window()
+    rig = Rig(gate)
+    rig.server.open()
+    client = await rig.client(until=4)
+    await asyncio.wait_for(client.done.wait(), 5)
+    while rig.server._live and not next(iter(rig.server._live.values())).transfer.out:
+        await asyncio.sleep(0)
+    rig.server.goes_on("127.0.0.2")
+    rig.server.goes_on("127.0.0.1", "snponly.efi")
+    assert gate.whole == [], "another machine; or the same that asks for the same again"
+    if seen_by == "its script":
+        rig.server.goes_on("127.0.0.1")
+    elif seen_by.startswith("its next file"):
+        rig.server._files = {"snponly.efi": PROGRAM, "next.efi": PROGRAM}
+        asks = client if seen_by.endswith("port") else await rig.client(until=-1)
+        asks._transport.sendto(b"\0\1next.efi\0octet\0", ("127.0.0.1", rig.port))
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if gate.whole:
+                break
+    else:
+        client._transport.close()
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            rig.clock.now += 0.1
+            if not rig.server._live:
+                break
+    assert gate.whole[:1] == ["snponly.efi"]
+    for _ in range(200):
+        rig.clock.now += 1.0
+        rig.server._tick()
+    assert gate.whole.count("snponly.efi") == 1 and "snponly.efi" not in [name for name, _, _ in gate.broken]
+    rig.close()
+
+
 async def test_a_client_that_is_gone_is_told_of_at_once() -> None:
     """A machine that has started anew answers: there is no such port."""
     gate = Window()
