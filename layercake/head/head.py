@@ -141,6 +141,7 @@ class Head:
         self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
             Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
             Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
+        self.guard.written = lambda node: self.database.written(self.store, node)
         self.rolls.stopped = lambda record: self.guard.stopped(record) or self.machines.held(record) or self.table.held(record)
         self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
                                  self.store.wall)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from layercake.head.guard.facts import Care
+from layercake.head.guard.guard import WRITTEN_S
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.views.explain import explain_view
@@ -221,11 +223,33 @@ async def test_maintenance_is_out_of_remedies_and_ends_by_itself(rack: Rack) -> 
     assert (past["reason"], past["by"], past["ended_by"]) == ("new DIMM", "ann", "its time")
 
 
+async def test_a_node_is_started_again_when_it_is_on_disk_that_its_cycle_is_half_done(rack: Rack) -> None:
+    """A head that was killed in between would carry the order out once more: it cut the power of a node that booted."""
+    rack.head.guard.written = partial(rack.head.database.written, rack.head.store)
+    await rack.ops.power.cycle("n0", True)
+    rack.sees_power("n0", "OFF")
+    assert rack.started("power-on") == [] and "must not carry its last order out once more" in why(rack, "n0")
+    await rack.head.database.flush(rack.head.store)
+    rack.pass_time(1, *LEFT[1:], *RIGHT)
+    assert rack.started("power-on") == ["n0 power-on"]
+
+
+async def test_a_disk_that_takes_nothing_leaves_no_node_off(rack: Rack) -> None:
+    rack.head.guard.written = partial(rack.head.database.written, rack.head.store)
+    await rack.ops.power.cycle("n0", True)
+    rack.sees_power("n0", "OFF")
+    rack.pass_time(round(WRITTEN_S) - 1, *LEFT[1:], *RIGHT)
+    assert rack.started("power-on") == []
+    rack.pass_time(2, *LEFT[1:], *RIGHT)
+    assert rack.started("power-on") == ["n0 power-on"]
+
+
 async def test_a_person_may_cycle_a_node_in_maintenance(rack: Rack) -> None:
     await rack.ops.care.begin("n0", "new DIMM", "ann", None)
     await rack.ops.power.cycle("n0", True)
     assert rack.started() == ["n0 power-off"]
     rack.sees_power("n0", "OFF")
+    rack.pass_time(WRITTEN_S, *LEFT[1:], *RIGHT)
     assert rack.started() == ["n0 power-off", "n0 power-on"]
 
 

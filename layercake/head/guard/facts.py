@@ -79,6 +79,7 @@ class Why(enum.Enum):
     ASKING = "witnesses are asked"
     ALIVE = "something says that it is alive"
     QUEUE = "its turn has not come"
+    UNWRITTEN = "what became of its last order is not on disk"
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -33,6 +33,8 @@ from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Permitted
 from layercake.kraken.errors import Refused
 
+WRITTEN_S = 5.0
+"""So long the next step waits at most for a disk to take that a power cycle is half done."""
 _TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
 """The reasons that a node's history tells of; the others are told elsewhere, or pass."""
 _DOCUMENT = "guard/freeze"
@@ -71,8 +73,9 @@ class Guard:
         self._firmware: set[str] = set()
         self._findings: dict[str, Findings] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._expected: set[str] = set()
-        self._expected_until = 0.0
+        self._done: dict[str, float] = {}  # nodes whose order is done, and until when that is waited for to be written
+        self.written: Callable[[str], bool] = lambda key: True
+        self._expected, self._expected_until = set[str](), 0.0
         self.outages: dict[str, Outage] = {}
         self.freeze: Stop | None = None
 
@@ -130,6 +133,7 @@ class Guard:
         self._returned(record.node.id)
         self._waiting.pop(record.node.id, None)
         self._queue.leave(record.node.id)
+        self._done.pop(record.node.id, None)
         self._watched.discard(record.node.id)
         self._expected.discard(record.node.id)
 
@@ -141,6 +145,7 @@ class Guard:
         if order is not None:
             record.care = replace(care, order=None, up=False, busy=False, released=order.what == "cycle")
             self._silent.pop(record.node.id, None)
+            self._done[record.node.id] = self._clock() + WRITTEN_S
             self._store.mark(record)
             if order.what == "cycle":
                 self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
@@ -203,19 +208,16 @@ class Guard:
             self._store.event(record, kind, f"{asked.mutation} has to wait: {verdict.text}", data={"why": verdict.why.name.lower()})
 
     def _begin(self, record: Record, mutation: str) -> None:
-        care, now = record.care, self._clock()
-        step = record.planner.mutation(mutation)
-        turned_on = step.turns_on
-        if turned_on and not care.ours:
+        care, now, step = record.care, self._clock(), record.planner.mutation(mutation)
+        if step.turns_on and not care.ours:
             record.care = replace(care, ours=True)
             self._store.mark(record)
         if self._starts(record):
             if record.node.id not in self._slots and not step.person:  # a person takes long, and no other node's turn
                 self._slots.take(record.node.id, record.node.domains, remedy=care.up, now=now, network=record.node.network)
-            if turned_on and not step.person:
+            if step.turns_on and not step.person:
                 self._slots.switched(record.node.domains, now)
-            found = self._findings.get(record.node.id)
-            if found is not None and self._ends(record, mutation):
+            if (found := self._findings.get(record.node.id)) is not None and self._ends(record, mutation):
                 self._store.event(record, events.REMEDY, f"{mutation}: silent for "
                                   f"{when(self._silent.get(record.node.id, now), now)}; {found.text}")
         self._engine.post(record, Permitted(mutation))
@@ -232,6 +234,9 @@ class Guard:
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
         """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it takes."""
         now, key = self._clock(), record.node.id
+        if now < self._done.get(key, now) and not self.written(key):
+            return Verdict(Why.UNWRITTEN, "a head that is killed must not carry its last order out once more")
+        self._done.pop(key, None)
         ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
         if ruling.ask and key not in self._asking:
             self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
@@ -389,11 +394,6 @@ class Guard:
             "outages": [{"domain": o.domain, "where": o.where, "seconds": round(now - o.since, 1), "silent": len(o.silent),
                          "members": o.members, "nodes": sorted(names[k] for k in o.silent if k in names)[:100]}
                         for o in self.outages.values() if sees is None or not names.keys().isdisjoint(o.silent)],
-            "waiting": len(self._waiting), "silent": len(self._silent), "boots": self._storm(),
+            "waiting": len(self._waiting), "silent": len(self._silent),
+            "boots": self._queue.view(self._slots.settings, len(self._slots)),
         }
-
-    def _storm(self) -> dict[str, Any]:
-        """How many boot, how many wait for a slot, and how long it takes until all are up, as far as that is known."""
-        left, usual_s = self._queue.left_s(self._slots.settings, len(self._slots)), self._queue.usual_s()
-        return {"booting": len(self._slots), "waiting": len(self._queue), "usual_s": None if usual_s is None else round(usual_s, 1),
-                "left_s": None if left is None or not (self._queue or self._slots) else round(left, 1)}

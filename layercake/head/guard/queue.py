@@ -13,7 +13,7 @@ import math
 import statistics
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from layercake.head.guard.settings import GuardSettings
 
@@ -138,6 +138,12 @@ class Queue:
         if others is None:
             return self._known_s / self._known if self._known else None
         return (self._known_s + others * (len(self._of) - self._known)) / len(self._of) if self._of else others
+
+    def view(self, settings: GuardSettings, booting: int) -> dict[str, Any]:
+        """How many boot, how many wait for a slot, and how long it takes until all are up, as far as that is known. JSON-ready."""
+        left, usual_s = self.left_s(settings, booting), self.usual_s()
+        return {"booting": booting, "waiting": len(self), "usual_s": None if usual_s is None else round(usual_s, 1),
+                "left_s": None if left is None or not (len(self) or booting) else round(left, 1)}
 
     def left_s(self, settings: GuardSettings, booting: int) -> float | None:
         """Seconds until the last that waits or boots is up, by the limit that binds most; None as long as nobody knows how long a

@@ -118,7 +118,7 @@ class Plan(msgspec.Struct, frozen=True):
     switch_s: float = SWITCH_S
 
 
-class NodeRoll(msgspec.Struct, frozen=True):
+class NodeRoll(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node of a roll. `target` and `before` number the roll's image sets; `batch` is 0 as long as its turn has not come.
 
     `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts failed attempts to stage.

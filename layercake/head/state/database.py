@@ -8,13 +8,14 @@ acknowledged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import heapq
 import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -71,6 +72,17 @@ async def _put_into_words(records: Iterable[Record], apart: dict[str, str] | Non
     yield rows
 
 
+@contextlib.asynccontextmanager
+async def _documents(store: Store, more: Mapping[str, Callable[[], bytes]] = {}) -> AsyncIterator[dict[str, bytes]]:
+    """The documents that are to be written, and `more` that are newer. What waited waits on if that fails."""
+    waited, store.documents = store.documents, {}
+    try:
+        yield {key: encode() for key, encode in {**waited, **more}.items()}
+    except BaseException:
+        store.documents = waited | store.documents
+        raise
+
+
 def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Puts rows into a table of ours, many by one statement: a thread waits for the loop's interpreter once for each."""
     for at in range(0, len(rows), _BY_ONE):
@@ -102,6 +114,7 @@ class Database:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.health = Health(clock)
         self._apart: dict[str, str] = {}
+        self._under_way: set[str] = set()
         self._path = path
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
@@ -158,6 +171,10 @@ class Database:
             if left <= 0:
                 return
 
+    def written(self, store: Store, node: str) -> bool:
+        """Whether what is known of a node, by its id, would survive a kill."""
+        return node not in store.dirty and node not in self._under_way
+
     async def run(self, store: Store) -> None:
         """Flushes now and then, until cancelled: a loop of its own, as the nodes are watched also while the disk lets itself be
         waited for."""
@@ -186,40 +203,36 @@ class Database:
                 await whole(self._change(store, draft))
 
     async def _change(self, store: Store, draft: Draft) -> None:
-        texts = {key: encode() for key, encode in draft.documents.items()}
-        await self._in_thread(store, functools.partial(self._begin, durable=True))
-        async for rows in _put_into_words(draft.records):  # they are copies
-            await self._in_thread(store, functools.partial(self._put, rows))
-        await self._in_thread(store, functools.partial(self._end, draft.gone, [], draft.revision, texts))
-        for key in texts:  # an older one is not to be written over it
-            store.documents.pop(key, None)
+        async with _documents(store, draft.documents) as texts:  # with those that could wait: they may be parts of the same thing
+            await self._in_thread(store, functools.partial(self._begin, durable=True))
+            async for rows in _put_into_words(draft.records):  # they are copies
+                await self._in_thread(store, functools.partial(self._put, rows))
+            await self._in_thread(store, functools.partial(self._end, draft.gone, [], draft.revision, texts))
         await draft.happen()
 
     async def _flush(self, store: Store) -> None:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):
             return  # in trouble, it is tried all the same: nobody else would find out that it is over
-        dirty = {store.dirty.pop() for _ in range(min(_AT_ONCE, len(store.dirty)))}
+        dirty = self._under_way = {store.dirty.pop() for _ in range(min(_AT_ONCE, len(store.dirty)))}
         changed = [record for i in dirty if (record := store.find(i)) is not None]
         gone = [i for i in dirty if store.find(i) is None]
         news, store.new_events = list(store.new_events), deque()
         store.writing = news
-        documents, store.documents = store.documents, {}
         try:
-            texts = {key: encode() for key, encode in documents.items()}
             apart: dict[str, str] = {}
-            await self._in_thread(store, self._begin)
-            async for rows in _put_into_words(changed, apart):
-                await self._in_thread(store, functools.partial(self._put, rows))
-            await self._in_thread(store, functools.partial(self._end, gone, news, store.revision, texts))
+            async with _documents(store) as texts:
+                await self._in_thread(store, self._begin)
+                async for rows in _put_into_words(changed, apart):
+                    await self._in_thread(store, functools.partial(self._put, rows))
+                await self._in_thread(store, functools.partial(self._end, gone, news, store.revision, texts))
             self._set_apart(store, apart)
         except BaseException:
             store.dirty |= dirty
             store.new_events.extendleft(reversed(news))
             store.bound()
-            store.documents = documents | store.documents
             raise
         finally:
-            store.writing = []
+            store.writing, self._under_way = [], set()
 
     def _set_apart(self, store: Store, apart: dict[str, str]) -> None:
         """Records that could not be written are tried again with each flush, and told of once."""
