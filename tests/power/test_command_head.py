@@ -102,6 +102,7 @@ def test_a_head_switches_nodes_by_a_program(site: Site) -> None:
     site.wait("n1 is on", lambda: site.state("n1") == "ON" and site.outlet(1) == "on", 60)
     (site.outlets / "pdu1-1").write_text("off\n")   # somebody pulls the plug
     site.wait("n1 is switched on again", lambda: site.outlet(1) == "on", 120)
+    site.wait("that is known", lambda: site.state("n1") == "ON", 60)
     rows = {row["node"]: row for row in site.api("GET", "/v1/power?range=@all")["power"]}
     assert rows["n1"]["driver"] == "command" and rows["n1"]["address"] == "pdu1/1" and rows["n1"]["power"] == "ON"
     assert "config.yaml has no program 'none' in power.programs" in rows["n2"]["error"] and site.outlet(2) == "on"
