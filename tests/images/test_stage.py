@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from smallimages import build_plain_image
@@ -12,6 +13,7 @@ from imageapi.node.attach.fetch import Body
 from imageapi.node.interrupt import never
 from imageapi.node.mount import is_mounted, mount_points
 from imageapi.spec.image import ImageSpec
+from layercake.kraken.events import EventKind, Severity
 from tests.support.images import Node, assert_clean, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
 
@@ -64,6 +66,27 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(tmp_path: Path, fi
         node.images.stage([])
         eventually(lambda: not list(node.layers.iterdir()))
         assert_clean(node, run, before, loops)
+
+    run_as_agent(tmp_path / "run", body)
+
+
+def test_nobody_waits_to_hear_that_what_runs_is_ready(tmp_path: Path, files: dict[str, Path]) -> None:
+    def body(run: Path) -> None:
+        node, urgent = StagingNode(run), dict[str, bool]()
+        tell = node.images._stock._event
+
+        def event(kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+            urgent[data["digest"]] = kind.urgent
+            tell(kind, text, severity, **data)
+
+        node.images._stock._event = event
+        one, two = spec_of(files["one"], "app"), spec_of(files["two"], "app")
+        assert node.run(one) == "ACTIVE"
+        node.images.stage([one, two])
+        eventually(lambda: node.staged() == ["app", "app"])
+        assert urgent == {one.digest: False, two.digest: True}
+        node.images.stage([])
+        node.stop()
 
     run_as_agent(tmp_path / "run", body)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from imageapi.events import LAZY_UNMOUNT, REMAINS, STAGE_FAILED, STAGED, EventSink
+from imageapi.events import KEPT, LAZY_UNMOUNT, REMAINS, STAGE_FAILED, STAGED, EventSink
 from imageapi.node.imageset.layers import Layers
 from imageapi.node.imageset.table import Table
 from imageapi.node.interrupt import Interrupt, Interrupted
@@ -106,7 +106,7 @@ class Stock:
         def dropped() -> bool:
             return spec.hex not in self._staged
 
-        since = time.monotonic()
+        since, had = time.monotonic(), {content.hex for i in self._table.instances() for content in i.spec.contents}
         try:
             for content in spec.contents:
                 self.layer(content, dropped)
@@ -120,4 +120,5 @@ class Stock:
                 return
             self._told.add(spec.hex)
         seconds = round(time.monotonic() - since, 3)
-        self._event(STAGED, f"image {spec.name} is ready", name=spec.name, digest=spec.digest, seconds=seconds)
+        kind = KEPT if all(content.hex in had for content in spec.contents) else STAGED
+        self._event(kind, f"image {spec.name} is ready", name=spec.name, digest=spec.digest, seconds=seconds)

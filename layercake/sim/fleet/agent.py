@@ -80,8 +80,8 @@ def _mask(layout: Layout) -> int:
 class Agent:
     """One session. `due` is when its next HELLO is, on the world's clock; `owner` is whose it is."""
 
-    __slots__ = ("_answered", "_changes", "_codec", "_facts", "_newest", "_pulling", "_staged", "_timer", "_wanted", "_world",
-                 "authorization", "image", "owner", "revision", "run", "running", "told_at")
+    __slots__ = ("_answered", "_changes", "_codec", "_facts", "_gathered", "_newest", "_pulling", "_staged", "_timer", "_wanted",
+                 "_world", "authorization", "image", "owner", "revision", "run", "running", "told_at")
 
     def __init__(self, world: World, owner: Any, node: bytes, facts: Facts) -> None:
         self._world, self.owner, self._facts = world, owner, facts
@@ -95,6 +95,7 @@ class Agent:
         self.run, self.image = "SYNC", "IDLE"
         self._staged: set[str] = set()
         self._answered: set[int] = set()
+        self._gathered: list[Mapping[str, Any]] = []
         self.told_at = 0.0  # when the fleet looks at it again
 
     @property
@@ -138,7 +139,17 @@ class Agent:
         self._pulling, self._newest = False, self.revision
 
     def _tell(self, *told: Mapping[str, Any]) -> None:
-        self._world.ask(self, "POST /node/v1/events", json.dumps(told).encode())
+        """Tells the head of events, and of those that were gathered before them."""
+        told = (*self._gathered, *told)
+        if told:
+            self._gathered = []
+            self._world.ask(self, "POST /node/v1/events", json.dumps(told).encode())
+
+    def _gather(self, *told: Mapping[str, Any]) -> None:
+        """The same of events that nobody waits for: with what comes soon after."""
+        if not self._gathered:
+            self._world.later(EVENTS_S, self._tell)
+        self._gathered += told
 
     def desired(self, document: Mapping[str, Any]) -> None:
         """Takes a desired state over."""
@@ -149,7 +160,10 @@ class Agent:
         stage = {i["digest"]: i for i in document["stage"]}
         for digest in stage.keys() - self._staged:
             event = {"kind": events.STAGED.name, "text": "ready", "data": {"digest": digest, "name": stage[digest]["name"]}}
-            self._world.later(self._takes(STAGE_S), functools.partial(self._tell, event))
+            if digest in (self.running or ()):
+                self._gather(event)
+            else:
+                self._world.later(self._takes(STAGE_S), functools.partial(self._tell, event))
         self._staged = set(stage)
         for request in document["requests"]:
             if request["id"] not in self._answered:
@@ -183,6 +197,5 @@ class Agent:
         self.running, self.image, self._changes = images, "ACTIVE" if images else "IDLE", self._changes + 1
         self.hello()
         if images and anew:
-            told = [{"kind": kind, "text": kind, "data": {"gap_ms": 40.0, "total_s": 0.2}}
-                      for kind in (events.PREPARED.name, events.STARTED.name, events.ROLLED.name)]
-            self._world.later(EVENTS_S, functools.partial(self._tell, *told))
+            self._gather(*({"kind": kind, "text": kind, "data": {"gap_ms": 40.0, "total_s": 0.2}}
+                           for kind in (events.PREPARED.name, events.STARTED.name, events.ROLLED.name)))
