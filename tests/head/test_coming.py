@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 
 from layercake.head.agents.coming import MOST, REMEMBERED, WAIT_S, Coming
 from tests.support.clock import FakeClock
+
+
+def a_busy_head() -> Callable[[], float]:
+    """A timer by which each pause takes a second."""
+    return map(float, itertools.count()).__next__
 
 
 async def let(task: asyncio.Task[bool]) -> bool:
@@ -15,7 +22,7 @@ async def let(task: asyncio.Task[bool]) -> bool:
 
 
 async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None:
-    coming = Coming(FakeClock(0.0))
+    coming = Coming(FakeClock(0.0), a_busy_head())
     for number in range(MOST):
         await coming.turn(f"n{number}", 1)
     next_one = asyncio.create_task(coming.turn("next", 1))
@@ -26,9 +33,20 @@ async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None
     assert await let(next_one) and len(coming) == MOST
 
 
+async def test_nodes_that_are_slow_to_come_do_not_hold_up_a_head_that_has_nothing_to_do() -> None:
+    coming = Coming(FakeClock(0.0), lambda: 0.0)
+    for number in range(3 * MOST):
+        assert await asyncio.wait_for(coming.turn(f"n{number}", 1), 5)
+    assert len(coming) == 3 * MOST
+    coming = Coming(FakeClock(0.0), a_busy_head())
+    for number in range(MOST):
+        await coming.turn(f"n{number}", 1)
+    assert not await let(asyncio.create_task(coming.turn("next", 1)))
+
+
 async def test_who_does_not_come_has_a_place_for_a_while() -> None:
     clock = FakeClock(0.0)
-    coming = Coming(clock)
+    coming = Coming(clock, a_busy_head())
     for number in range(MOST):
         clock.now += 0.001
         await coming.turn(f"n{number}", 1)
