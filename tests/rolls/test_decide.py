@@ -27,7 +27,7 @@ def test_nothing_switches_before_every_node_has_the_new_content() -> None:
 @pytest.mark.parametrize(("stage_s", "most"), [(1.0, STAGE_WIDE), (30.0, STAGE_WIDTH)])
 def test_more_nodes_stage_at_once_where_that_is_quick(stage_s: float, most: int) -> None:
     """Image servers bear so many; content that is nearly there asks nothing of them. The first ones show which it is."""
-    found = cluster(1600, Plan(), **{f"n{i}": Member(stage_s=0.0 if i < 10 else stage_s) for i in range(1600)})
+    found = cluster(3000, Plan(), **{f"n{i}": Member(stage_s=0.0 if i < 10 else stage_s) for i in range(3000)})
     seen = []
     while found.roll.state is Phase.STAGING:
         found.step()

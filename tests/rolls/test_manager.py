@@ -274,3 +274,21 @@ async def test_who_has_come_for_its_new_state_is_not_told_of_it(site: Site, monk
     sync.coming.here(records[1].node.id, records[1].cfg_revision)
     await site.world.head.rolls._tell([record.node.id for record in records])
     assert pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
+
+
+async def test_who_has_not_come_in_a_second_is_told_once_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was lost cost a batch the seconds to the next HELLO of one node."""
+    sync, pushed = site.world.head.sync, list[str]()
+    monkeypatch.setattr(sync, "push", lambda record: pushed.append(record.name))
+    records = [site.world.node(name) for name in site.agents]
+    for record in records:
+        record.cfg_revision += 1
+    await site.world.head.rolls._tell([record.node.id for record in records])
+    for record in records[1:]:
+        record.acked = record.cfg_revision
+    site.world.head.rolls.tick()
+    assert pushed == [record.name for record in records]
+    for _ in range(3):
+        site.world.clock.now += 1.0
+        site.world.head.rolls.tick()
+    assert pushed == [record.name for record in records] + [records[0].name]

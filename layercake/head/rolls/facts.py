@@ -22,7 +22,7 @@ REST_STAGE = "all"
 STAGE_S = 900.0
 """How long a node may take to stage the new content; a slow link to a large image takes minutes."""
 STAGE_TRIES = 3
-STAGE_WIDTH, STAGE_WIDE, STAGE_QUICK_S = 500, 1000, 2.0
+STAGE_WIDTH, STAGE_WIDE, STAGE_QUICK_S = 500, 2000, 2.0
 """How many nodes stage at once: each fetches from the head. The larger number as long as each is ready that soon."""
 SWITCH_S = 330.0
 """How long a node may take to switch: image-update's own timeout, and what it takes for its verdict to travel."""

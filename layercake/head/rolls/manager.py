@@ -48,6 +48,7 @@ REST_MAX_S = 0.04
 takes a while."""
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
+AGAIN_S = 1.0
 UNSTAGE_AT_ONCE = 50
 """How many nodes are told at a tick that they need not keep the other images any more: there is no hurry in that."""
 
@@ -78,6 +79,7 @@ class Rolls:
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
+        self._told: dict[str, float] = {}  # who was told, and when; the oldest first
         self._due = False
         self._unstage: list[str] = []
         self._wake = asyncio.Event()
@@ -122,7 +124,13 @@ class Rolls:
             await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
 
     def tick(self) -> None:
-        """Time has passed: deadlines are looked at. Called now and then."""
+        """Time has passed: deadlines are looked at, and who was told and has not come is told once more, as a datagram may be lost:
+        the next batch waits for the last node of this one, and a HELLO takes some seconds. Called now and then."""
+        now = self._clock()
+        while self._told and now - self._told[key := next(iter(self._told))] >= AGAIN_S:
+            del self._told[key]
+            if (record := self._uninformed(key)) is not None and self._sync.speaks(record):
+                self._sync.push(record)
         if self._unstage or any(not roll.over for roll in self._rolls.values()):
             self._due = True
             self._wake.set()
@@ -189,11 +197,16 @@ class Rolls:
 
     async def _tell(self, told: Iterable[str]) -> None:
         for key in dict.fromkeys(told):
-            record = self._store.find(key)
-            if record is None or record.acked == record.cfg_revision:  # it has come by itself meanwhile
-                continue
-            if not self._sync.speaks(record) or await self._sync.coming.turn(key, record.cfg_revision):
+            record = self._uninformed(key)
+            if record is not None and (not self._sync.speaks(record) or await self._sync.coming.turn(key, record.cfg_revision)):
                 self._sync.push(record)
+                self._told.pop(key, None)
+                self._told[key] = self._clock()
+
+    def _uninformed(self, key: str) -> Record | None:
+        """A node's record if its agent does not act on the newest that is wanted of it."""
+        record = self._store.find(key)
+        return record if record is not None and record.acked != record.cfg_revision else None
 
     # -- carrying out
 

@@ -24,11 +24,12 @@ def written(roll: Roll, before: Roll | None) -> Mapping[str, Callable[[], bytes]
     """The documents that say how a roll is now, without those that say the same as `before`."""
     documents = {_key(roll): partial(msgspec.msgpack.encode, msgspec.structs.replace(roll, nodes={}))}
     if before is None or before.nodes is not roll.nodes:
-        nodes, had = list(roll.nodes.items()), list(before.nodes.values()) if before else []
+        keys, nodes, had = list(roll.nodes), list(roll.nodes.values()), list(before.nodes.values()) if before else []
         for at in range(0, len(nodes), ROLL_PART):
-            part = nodes[at:at + ROLL_PART]
-            if not had or not all(map(operator.is_, (node for _, node in part), had[at:at + ROLL_PART])):
-                documents[roll_part(_key(roll), at)] = partial(msgspec.msgpack.encode, dict(part))
+            part = slice(at, at + ROLL_PART)
+            if not had or not all(map(operator.is_, nodes[part], had[part])):
+                some = dict(zip(keys[part], nodes[part], strict=True))
+                documents[roll_part(_key(roll), at)] = partial(msgspec.msgpack.encode, some)
     return documents
 
 
