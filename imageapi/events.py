@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Protocol
 
 from layercake.kraken.events import Bearing, EventKind, Severity
@@ -39,8 +38,6 @@ UNSIGNED = EventKind("image.unsigned", ERROR, "An image is not started: the head
 RETRY = EventKind("image.retry", WARNING, "An image has failed and is tried again after a pause.")
 FATAL = EventKind("image.fatal", ERROR, "An image is given up: its attempts are used up.")
 STAGED = EventKind("image.staged", INFO, "An image that is wanted next is ready on the node.", urgent=True)
-KEPT = dataclasses.replace(STAGED, urgent=False)
-"""STAGED of an image that runs, or ran until now: nobody waits to hear that."""
 STAGE_FAILED = EventKind("image.stage-failed", WARNING, "An image that is wanted next could not be made ready.", urgent=True)
 REMAINS = EventKind("image.remains", ERROR, "Something of an image could not be taken away; it is tried again.")
 LAZY_UNMOUNT = EventKind("image.lazy-unmount", WARNING, "A mount was busy, and goes when its last user does.")

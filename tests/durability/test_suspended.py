@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,20 @@ def site() -> Iterator[HostSite]:
 
 
 @contextlib.contextmanager
-def suspended(pids: Iterable[int]) -> Iterator[None]:
-    """Processes stand still meanwhile."""
-    stopped = list(pids)
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+def suspended(pids: Callable[[], Iterable[int]]) -> Iterator[None]:
+    """Processes stand still meanwhile: all that `pids` names once nothing begins and ends any more."""
+    stopped: list[int] = []
+    while new := [pid for pid in pids() if pid not in stopped]:
+        for pid in new:
+            with contextlib.suppress(ProcessLookupError):  # a container's `sleep` comes and goes
+                os.kill(pid, signal.SIGSTOP)
+        stopped += new
     try:
         yield
     finally:
         for pid in reversed(stopped):
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def services(site: HostSite) -> dict[str, int]:
@@ -91,7 +95,8 @@ def all_well(site: HostSite) -> bool:
 def test_a_head_that_was_suspended_blames_nobody(site: HostSite, whole: bool) -> None:
     before, mark, stood = facts(site), newest(site), loop(site)["stood_s"]
     assert site.process is not None
-    with suspended([site.process.pid, *(services(site).values() if whole else ())]):
+    head = [site.process.pid, *(services(site).values() if whole else ())]
+    with suspended(lambda: head):
         time.sleep(LONG_S)
     already = heard(site)
     site.wait("all have spoken so often that the head judges again", lambda: heard(site) >= already + 3 * 8, 120)
@@ -106,7 +111,7 @@ def test_a_head_that_was_suspended_blames_nobody(site: HostSite, whole: bool) ->
 def test_a_node_that_was_suspended_comes_back_as_it_was(site: HostSite, whole: bool) -> None:
     before, mark, node = facts(site), newest(site), site.nodes[0]
     supervisor = int(Path(f"/proc/{node.agent}/stat").read_text().rpartition(")")[2].split()[1])
-    with suspended(node.processes() if whole else [supervisor, node.agent]):
+    with suspended(node.processes if whole else lambda: [supervisor, node.agent]):
         site.wait("it is missed", lambda: "h0 sync.lost" in since(site, mark), 120)
         assert [n["status"] for n in site.states().values()][1:] == ["converged"] * 2
     site.wait("it is back", lambda: "h0 sync.attached" in since(site, mark), 120)
@@ -120,8 +125,8 @@ def test_head_and_nodes_suspended_together_go_on(site: HostSite) -> None:
     """As where all of them are machines of one host."""
     before, mark = facts(site), newest(site)
     assert site.process is not None
-    nodes = [pid for node in site.nodes for pid in node.processes()]
-    with suspended([site.process.pid, *services(site).values(), *nodes]):
+    head = [site.process.pid, *services(site).values()]
+    with suspended(lambda: [*head, *(pid for node in site.nodes for pid in node.processes())]):
         time.sleep(LONG_S)
     already = heard(site)
     site.wait("all have spoken so often that the head judges again", lambda: heard(site) >= already + 3 * 8, 120)

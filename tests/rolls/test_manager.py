@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from imageapi.events import EXITED
-from layercake.head.rolls import manager, written
-from layercake.head.rolls.facts import counted
-from layercake.head.state import schema
+from layercake.head.rolls import manager
 from layercake.kraken.errors import InputError, Refused
 from tests.support.rollnodes import Site, a_site, inventory
 
 
 @pytest.fixture
-async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setattr(written, "ROLL_PART", 4)  # they stand in two documents
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with a_site(tmp_path, 6) as found:
         yield found
 
@@ -81,55 +75,6 @@ async def test_a_roll_back_survives_a_head_that_is_killed(site: Site) -> None:
     assert told["state"] == "failed"
     assert set(site.running().values()) == {"one"}
     assert told["counts"]["rolled back"] >= 1
-
-
-async def test_what_is_on_disk_of_a_roll_is_of_one_moment(site: Site) -> None:
-    database, store = site.world.head.database, site.world.head.store
-    number = (await site.start("n[0-5]", "two", batch="2", health_s=2.0)).id
-    seen = set()
-    for _ in range(40):
-        await site.step()
-        found = written.read(database.documents)[number]
-        assert list(found.nodes) == list(site.world.head.rolls.get(number).nodes)
-        assert {state: count for state, count in found.stands.items() if count} in ({}, counted(found.nodes))
-        seen.add(tuple(sorted(found.stands.items())))
-    await database.flush(store)
-    assert written.read(database.documents)[number] == site.world.head.rolls.get(number)
-    assert len(seen) > 4 and found.over
-
-
-async def test_a_step_writes_the_parts_that_it_changed(site: Site) -> None:
-    roll = await site.start("n[0-5]", "two", batch="1", health_s=2.0)
-    head, *parts = written.written(roll, None)
-    assert (head, parts) == ("roll/1", ["nodes-of-roll/1/000000", "nodes-of-roll/1/000004"])
-    assert list(written.written(msgspec.structs.replace(roll, batch=1), roll)) == ["roll/1"]
-    key, node = list(roll.nodes.items())[5]
-    later = msgspec.structs.replace(roll, nodes=roll.nodes | {key: msgspec.structs.replace(node, tries=1)})
-    assert list(written.written(later, roll)) == ["roll/1", "nodes-of-roll/1/000004"]
-
-
-async def test_a_roll_that_schema_2_wrote_goes_on(site: Site) -> None:
-    number = (await site.start("n[0-5]", "two", batch="2", health_s=2.0)).id
-    await site.step(6)
-    roll = site.world.head.rolls.get(number)
-    path = site.world.directory / "layercake.db"
-
-    def older() -> None:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("DELETE FROM documents WHERE key GLOB 'nodes-of-*'")
-            db.execute("UPDATE documents SET data = ? WHERE key = 'roll/1'", (msgspec.msgpack.encode(roll),))
-            db.execute("INSERT INTO documents VALUES ('bootroll/7', x'c1')")
-            db.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
-        with contextlib.closing(schema.open_database(path)) as db:
-            kept = db.execute("SELECT data FROM documents WHERE key = 'bootroll/7'").fetchall()
-            assert kept == [(b"\xc1",)], "it is damaged: who reads it says so"
-            db.execute("DELETE FROM documents WHERE key = 'bootroll/7'")
-
-    assert not roll.over and roll.batch
-    await site.world.restart(older)
-    found = site.world.head.rolls.get(number)
-    assert {key: node.state for key, node in found.nodes.items()} == {key: node.state for key, node in roll.nodes.items()}
-    assert (await site.until_over(number))["counts"] == {"done": 6}
 
 
 async def test_overlapping_rolls_are_refused_and_say_by_whom(site: Site) -> None:
@@ -259,8 +204,6 @@ async def test_old_rolls_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPat
         await site.until_over((await site.start("n0", image, health_s=0.0)).id)
     await site.world.restart()
     assert [r.id for r in site.world.head.rolls.all()] == [4, 3]
-    await site.world.head.database.flush(site.world.head.store)
-    assert len(site.world.head.database.documents("nodes-of-")) == 2
 
 
 async def test_who_has_come_for_its_new_state_is_not_told_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,10 @@ class World:
         self.head.guard.written = lambda node: True  # nothing is, unless a test flushes
         self.head.sync.open()
 
-    async def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+    async def restart(self) -> None:
         """The head ends (as by kill -9, after its last flush) and another starts over the same directory."""
         await self.head.database.flush(self.head.store)
         await self.close_head()
-        meanwhile()
         self.head = Head(self.directory, self.settings, self.clock)
         self.head.nodes.told.flood_s = 0.0
         self.ops = Operations(self.head)

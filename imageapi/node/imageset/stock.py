@@ -8,12 +8,13 @@ staged is told and tried again when the head asks anew; it is no failure of the 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from imageapi.events import KEPT, LAZY_UNMOUNT, REMAINS, STAGE_FAILED, STAGED, EventSink
+from imageapi.events import LAZY_UNMOUNT, REMAINS, STAGE_FAILED, STAGED, EventSink
 from imageapi.node.imageset.layers import Layers
 from imageapi.node.imageset.table import Table
 from imageapi.node.interrupt import Interrupt, Interrupted
@@ -21,6 +22,8 @@ from imageapi.spec.image import ImageSpec
 from layercake.kraken.errors import LayercakeError
 
 POLL = 0.1
+_KEPT = dataclasses.replace(STAGED, urgent=False)
+"""STAGED of an image that runs, or ran until now: nobody waits to hear that."""
 
 
 class Stock:
@@ -120,5 +123,5 @@ class Stock:
                 return
             self._told.add(spec.hex)
         seconds = round(time.monotonic() - since, 3)
-        kind = KEPT if all(content.hex in had for content in spec.contents) else STAGED
+        kind = _KEPT if all(content.hex in had for content in spec.contents) else STAGED
         self._event(kind, f"image {spec.name} is ready", name=spec.name, digest=spec.digest, seconds=seconds)

@@ -11,12 +11,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from layercake.base.clock import Clock
 from layercake.head import events
 from layercake.head.agents.sync import Sync
-from layercake.head.rolls import decide, written
+from layercake.head.rolls import decide
 from layercake.head.rolls.facts import (
     ENDED,
     Action,
@@ -35,9 +38,9 @@ from layercake.head.rolls.subjects import Subject
 from layercake.head.state.database import Database
 from layercake.head.state.desire import Desire
 from layercake.head.state.draft import Draft
-from layercake.head.state.schema import BOOT_ROLLS, IMAGE_ROLLS
+from layercake.head.state.schema import RESTORE_HINT
 from layercake.head.state.store import Record, Store, WantedImage
-from layercake.kraken.errors import LayercakeError, NotFound, Refused
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")
 KEEP = 30
@@ -48,6 +51,8 @@ REST_MAX_S = 0.04
 takes a while."""
 SLICE_S = 0.005
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
+_PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
+"""Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
 AGAIN_S = 1.0
 UNSTAGE_AT_ONCE = 50
 """How many nodes are told at a tick that they need not keep the other images any more: there is no hurry in that."""
@@ -92,8 +97,13 @@ class Rolls:
     def load(self) -> None:
         """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each. Raises InputError if one is
         damaged."""
-        for number, roll in written.read(self._database.documents).items():
-            self._rolls[number] = roll if roll.over else decide.resumed(roll, self._clock())
+        for key, data in (self._database.documents(_PREFIX) | self._database.documents(_PREFIX_BOOT)).items():
+            try:
+                roll = msgspec.msgpack.decode(data, type=Roll)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise InputError(f"cannot read {key} in the database: {error}", hint=RESTORE_HINT) from None
+            self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
+        self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():
             self._take(roll)
         had = {key for roll in self.active() for key in roll.nodes}
@@ -265,13 +275,13 @@ class Rolls:
 
     def _put(self, draft: Draft, roll: Roll) -> None:
         """The roll is so."""
-        draft.documents |= written.written(roll, self._rolls.get(roll.id))
+        draft.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
         draft.after(self._rolls.__setitem__, roll.id, roll)
 
     def _forget_old(self) -> None:
         over = [number for number, roll in self._rolls.items() if roll.over]
         for number in over[:-KEEP]:
-            self._store.documents |= written.forgotten(self._rolls.pop(number))
+            self._store.documents[_key(self._rolls.pop(number))] = bytes
 
     # -- what people ask for
 
@@ -338,7 +348,7 @@ class Rolls:
 
     def _begin(self, draft: Draft, roll: Roll) -> Roll:
         self.refuse((record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll")
-        begun = sum(key.startswith((IMAGE_ROLLS, BOOT_ROLLS)) for key in draft.documents)  # several may begin together
+        begun = sum(key.startswith((_PREFIX, _PREFIX_BOOT)) for key in draft.documents)  # several may begin together
         roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
         self._put(draft, roll)
         text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
@@ -359,6 +369,11 @@ class Rolls:
                 self._wake.set()
             await self._tell(told)
             return self._rolls[number]
+
+
+def _key(roll: Roll) -> str:
+    """The document that a roll stands in."""
+    return f"{_PREFIX if roll.kind is Kind.IMAGES else _PREFIX_BOOT}{roll.id}"
 
 
 def _places(records: Iterable[Record], stages: Mapping[str, int], target: Callable[[Record], Content],

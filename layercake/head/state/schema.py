@@ -12,18 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-import msgspec
-
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 2
 """Moved by what an older head could not read or would misread."""
 RESTORE_HINT = "stop the head and restore a backup: `layercake restore FILE`"
-IMAGE_ROLLS, BOOT_ROLLS = "roll/", "bootroll/"
-"""How the keys of documents of rolls begin; those of boot sets and agents stand apart."""
-ROLL_PART = 500
-"""So many of a roll's nodes stand in one document; another number would be another schema."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS nodes (row INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, data TEXT NOT NULL);
@@ -44,11 +38,6 @@ _HINTS = {
     sqlite3.SQLITE_CORRUPT: RESTORE_HINT, sqlite3.SQLITE_NOTADB: RESTORE_HINT,
     sqlite3.SQLITE_BUSY: "another program holds it", sqlite3.SQLITE_CANTOPEN: "is its directory there, and writable?",
 }
-
-
-def roll_part(roll: str, at: int | None = None) -> str:
-    """The key of the document that has a roll's nodes from a number on; how those of all begin, with none. `roll` is its key."""
-    return f"nodes-of-{roll}/" + (f"{at:06d}" if at is not None else "")
 
 
 def hint_of(error: sqlite3.Error) -> str:
@@ -149,19 +138,4 @@ def _packed_numbers_go(db: sqlite3.Connection) -> None:
     db.executemany("UPDATE nodes SET data = ? WHERE row = ?", [(json.dumps(data), row) for row, data in rows])
 
 
-def _rolls_in_parts(db: sqlite3.Connection) -> None:
-    """2 -> 3: the nodes of a roll stand in documents of their own."""
-    put = "INSERT OR REPLACE INTO documents VALUES (?, ?)"
-    for key, data in db.execute("SELECT key, data FROM documents WHERE key GLOB ? OR key GLOB ?",
-                                (f"{IMAGE_ROLLS}*", f"{BOOT_ROLLS}*")).fetchall():
-        try:
-            roll = msgspec.msgpack.decode(data, type=dict[str, msgspec.Raw])
-            nodes = list(msgspec.msgpack.decode(roll["nodes"], type=dict[str, msgspec.Raw]).items())
-        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError):
-            continue  # a damaged one stays as it is: whoever reads it says so
-        for at in range(0, len(nodes), ROLL_PART):
-            db.execute(put, (roll_part(key, at), msgspec.msgpack.encode(dict(nodes[at:at + ROLL_PART]))))
-        db.execute(put, (key, msgspec.msgpack.encode(roll | {"nodes": {}})))
-
-
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _packed_numbers_go, 2: _rolls_in_parts}
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _packed_numbers_go}
