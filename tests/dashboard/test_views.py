@@ -141,6 +141,7 @@ async def test_nodes_are_chosen_by_range_and_query_and_a_wrong_one_is_explained(
     await acts.get_by_role("button", name="Power cycle").click()
     await expect(look.page.locator("dialog .target")).to_have_text("n[06-07]")
     await look.page.keyboard.press("Escape")
+    await expect(look.page.locator("dialog")).to_have_count(0)
     await look.page.fill("#where", "stauts=x")
     await look.page.keyboard.press("Enter")
     await expect(look.page.locator("main > .why")).to_contain_text("nodes have no 'stauts'")
