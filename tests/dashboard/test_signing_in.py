@@ -88,6 +88,7 @@ async def test_the_right_exec_is_had_by_who_asks_for_it_and_has_it(site: Site, g
     await guest.page.keyboard.press("Enter")
     await expect(guest.page.locator("#who")).to_have_text("ann operator, exec")
     await guest.page.click("#out")
+    await expect(guest.page.locator("#token")).to_be_visible()  # the page has been loaded anew
     await guest.sign_in(both)
     await expect(guest.page.locator("#who")).to_have_text("ann operator")
 
@@ -139,6 +140,7 @@ async def test_signing_out_ends_the_session(site: Site, guest: Look) -> None:
     cookies = await guest.context.cookies()
     assert [(c["name"], c["httpOnly"], c["secure"], c["sameSite"]) for c in cookies] == [("__Host-layercake", True, True, "Strict")]
     await guest.page.click("#out")
+    await expect(guest.page.locator("#token")).to_be_visible()  # the page has been loaded anew
     await expect(guest.page.locator("dialog.sign-in")).to_be_visible()
     async with client() as other:
         headers = {**OWN, "Cookie": f"{cookies[0]['name']}={cookies[0]['value']}"}
