@@ -203,7 +203,7 @@ class Database:
                 await whole(self._change(store, draft))
 
     async def _change(self, store: Store, draft: Draft) -> None:
-        async with _documents(store, draft.documents) as texts:  # with those that could wait: they may be parts of the same thing
+        async with _documents(store, draft.documents) as texts:  # with those that could wait: none is written over a newer one
             await self._in_thread(store, functools.partial(self._begin, durable=True))
             async for rows in _put_into_words(draft.records):  # they are copies
                 await self._in_thread(store, functools.partial(self._put, rows))
