@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -69,17 +70,29 @@ class HeadClient:
             process.wait(30)
 
     def api(self, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
-        """One request. Raises HeadRunError with the answer when it is an error, OSError when the head is away."""
+        """One request. Raises HeadRunError with the answer when it is an error, OSError when the head is away; TimeoutError tells
+        what the head is at."""
         connection = UnixConnection(str(self.socket), timeout)
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None)
             answer = connection.getresponse()
             text = answer.read().decode()
+        except TimeoutError:
+            raise TimeoutError(f"{method} {path}: no answer in {timeout:.0f} s\n{self._state()}") from None
         finally:
             connection.close()
         if answer.status >= 400:
             raise HeadRunError(f"{method} {path}: {answer.status} {text}")
         return json.loads(text)
+
+    def _state(self) -> str:
+        """What its process is at, as far as one can see from outside, and the end of its log."""
+        told: list[str] = []
+        if self.process is not None:
+            for name in ("status", "wchan", "stack", "schedstat"):
+                with contextlib.suppress(OSError):  # it has ended
+                    told.append(Path(f"/proc/{self.process.pid}/{name}").read_text(errors="replace"))
+        return "\n".join([*told, "--- log", self.log()[-6000:]])
 
     def history(self, node: str, kind: str = "") -> list[dict[str, Any]]:
         """A node's events, oldest first."""

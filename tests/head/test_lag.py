@@ -98,6 +98,12 @@ def test_a_process_that_works_and_one_that_was_suspended_are_told_apart(works: f
     assert (most > 1.0 and stood < 0.5) if works else (most < 0.5 and stood > 1.0)
 
 
+def test_a_loop_that_is_stuck_has_its_stack_in_the_log() -> None:
+    source = LOOKED_AT.replace("lag = Lag()", "import layercake.head.state.lag as module; module.STUCK_S = 0.5; lag = Lag()")
+    done = subprocess.run([sys.executable, "-c", source, "1.6"], capture_output=True, text=True, check=True)
+    assert done.stderr.count("most recent call first") == 1 and "in main" in done.stderr
+
+
 async def test_the_loop_of_a_head_is_looked_at(world: World) -> None:
     task = asyncio.create_task(world.head.lag.run(world.head.store))
     async with asyncio.timeout(60):

@@ -2,13 +2,14 @@
 
 A head may be late because it has too much to do, or because the machine has: that is trouble, and told. Or it stood still, as one
 that was suspended: then its process took no time of a processor and did not wait for one. Nobody has to mend that, and it is
-counted apart.
+counted apart. While it is held up for STUCK_S at once, standard error is told what it is at.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import time
 from collections import deque
 from pathlib import Path
@@ -25,6 +26,8 @@ LATE_S, WELL_S = 15.0, 1.5
 """Seconds of the last WINDOW_S for which the loop was held up: from so many it is trouble, until they are that few."""
 AGAIN_S = 600.0
 """Seconds between two events of trouble."""
+STUCK_S = 10.0
+"""Seconds at once after which the head's log gets the stack of each thread: nobody else can say what it is at, then."""
 _SCHEDULER = Path("/proc/thread-self/schedstat")
 
 
@@ -82,11 +85,15 @@ class Lag:
     async def run(self, store: Store) -> None:
         """Looks for ever."""
         began, ran = time.monotonic(), _ran()
-        while True:
-            await asyncio.sleep(BEAT_S)
-            now, has_run = time.monotonic(), _ran()
-            self.beat(store, now, max(0.0, now - began - BEAT_S), max(0.0, has_run - ran))
-            began, ran = now, has_run
+        try:
+            while True:
+                faulthandler.dump_traceback_later(STUCK_S, file=2)  # standard error; anew with each beat: 43 us
+                await asyncio.sleep(BEAT_S)
+                now, has_run = time.monotonic(), _ran()
+                self.beat(store, now, max(0.0, now - began - BEAT_S), max(0.0, has_run - ran))
+                began, ran = now, has_run
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _ran() -> float:
