@@ -47,6 +47,28 @@ def passes(world: World, seconds: float) -> None:
         world.head.database.health.look(world.head.store)
 
 
+async def test_a_document_that_waits_is_written_by_the_next_flush_and_never_over_a_newer_one(world: World) -> None:
+    head, documents, mark = world.head, world.head.database.documents, world.head.store.mark
+
+    async def change(word: bytes, *, waits: bool) -> None:
+        async with head.desire.draft() as draft:
+            draft.change(world.node("n0"), mark)
+            draft.documents["some/1"] = lambda: word
+            draft.can_wait = waits
+
+    await change(b"first", waits=True)
+    assert documents("some/") == {}
+    await change(b"second", waits=False)
+    assert documents("some/") == {"some/1": b"second"}
+    await head.database.flush(head.store)
+    assert documents("some/") == {"some/1": b"second"}
+    await change(b"third", waits=True)
+    with read_only(head), pytest.raises(OperationFailed):
+        await change(b"fourth", waits=False)
+    await head.database.flush(head.store)
+    assert documents("some/") == {"some/1": b"third"}, "what did not happen has not taken its place"
+
+
 async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) -> None:
     await world.head.database.flush(world.head.store)
     with read_only(world.head):

@@ -100,7 +100,9 @@ class Cluster:
 
     def observe(self, before: Roll) -> None:
         states = [n.state for n in self.roll.nodes.values()]
-        assert {k: n for k, n in self.roll.stands.items() if n} in ({}, counted(self.roll.nodes)), "what is carried along is true"
+        all_of, here = list(self.roll.nodes.values()), [n for n in self.roll.nodes.values() if n.batch == self.roll.batch > 0]
+        for carried, counts in ((self.roll.stands, counted(all_of)), (self.roll.here, counted(here))):
+            assert {k: n for k, n in carried.items() if n} in ({}, counts), "what is carried along is true"
         assert all(n.deadline is None or n.deadline >= self.roll.wake for n in self.roll.nodes.values())
         self.most_down = max(self.most_down, states.count(Stand.SWITCHING))
         sound = [n for n in self.roll.nodes.values() if n.state in DOWN and not n.broken]

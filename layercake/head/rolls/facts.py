@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +24,8 @@ STAGE_S = 900.0
 STAGE_TRIES = 3
 STAGE_WIDTH, STAGE_WIDE, STAGE_QUICK_S = 500, 2000, 2.0
 """How many nodes stage at once: each fetches from the head. The larger number as long as each is ready that soon."""
+STAGE_SHARE = 400
+"""Of so many nodes of a roll, one must be done before the next begin."""
 SWITCH_S = 330.0
 """How long a node may take to switch: image-update's own timeout, and what it takes for its verdict to travel."""
 ABSENT_S = 90.0
@@ -148,8 +150,8 @@ class Roll(msgspec.Struct, frozen=True):
     """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to. `inventory`: an inventory that was applied
     asks for it, and not a person for a while. One of boot sets or agents has `boots`, their names, instead of `sets`. `after` is
     the newest event before it began: a clock may step in the middle of a roll. What follows from the nodes is carried along, as to
-    look at all of 100,000 takes long: `stands`, how many are how ({}: not counted yet), and `wake`, before which none has a
-    deadline."""
+    look at all of 100,000 takes long: `stands`, how many are how ({}: not counted yet), `here`, the same of the present batch, and
+    `wake`, before which none has a deadline."""
 
     id: int
     by: str
@@ -170,6 +172,7 @@ class Roll(msgspec.Struct, frozen=True):
     after: int = 0
     stands: dict[str, int] = {}
     wake: float = 0.0
+    here: dict[str, int] = {}
 
     @property
     def over(self) -> bool:
@@ -246,14 +249,14 @@ class Note(msgspec.Struct, frozen=True):
 Action: TypeAlias = Stage | Switch | Revert | Unstage | Note
 
 
-def counted(nodes: Mapping[str, NodeRoll]) -> dict[str, int]:
+def counted(nodes: Iterable[NodeRoll]) -> dict[str, int]:
     """How many nodes are how."""
-    return {str(state): count for state, count in Counter([n.state for n in nodes.values()]).items()}
+    return {str(state): count for state, count in Counter([n.state for n in nodes]).items()}
 
 
 def describe(roll: Roll) -> dict[str, Any]:
     """A roll's parameters and how far it is, JSON-ready, without its nodes one by one."""
-    stands = roll.stands or counted(roll.nodes)
+    stands = roll.stands or counted(roll.nodes.values())
     return {
         "id": roll.id, "by": roll.by, "at": roll.at, "image": roll.image, "state": roll.state.value, "reason": roll.reason,
         "kind": roll.kind.value, "counts": {state: count for state, count in stands.items() if count},

@@ -2,7 +2,7 @@
 
 One loop for all rolls; no task and no timer per node. A change of a node only puts its id down; the loop looks at all that
 changed since it last did, and rests in between for a few times as long as it has worked, so that a roll of ten thousand nodes
-leaves the head its time. What a roll decides is on disk before a node is told of it: a head that was killed goes on from there.
+leaves the head its time. That a node is to switch is on disk before it is told: a head that was killed goes on from there.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ class Rolls:
             told = list[str]()
             try:
                 async with self._desire.draft(revises=False) as draft:
-                    told = await self._decide(draft, touched, due)
                     draft.can_wait = True
+                    told = await self._decide(draft, touched, due)
                 if due:
                     async with self._desire.draft(revises=False) as draft:
                         told += self._let_go(draft)
@@ -228,6 +228,8 @@ class Rolls:
         if roll is not old:
             self._put(draft, roll)
         for action in actions:
+            if isinstance(action, (Switch, Revert)):
+                draft.can_wait = False  # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
             record = self._store.find(action.node) if action.node else None
             if isinstance(action, Note):
                 draft.event(record, action.kind, action.text, severity=action.severity, data={"roll": roll.id})

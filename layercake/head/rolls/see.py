@@ -56,7 +56,8 @@ class Seen:
         self.roll = roll
         self.now = now
         self.nodes = roll.nodes
-        self.stands = Counter(roll.stands or counted(roll.nodes))
+        self.stands = Counter(roll.stands or counted(roll.nodes.values()))
+        self.here = Counter(roll.here or counted(n for n in roll.nodes.values() if n.batch == roll.batch) if roll.batch else {})
         self.wake = roll.wake
         self.actions: list[Action] = []
         self.failures: list[NodeRoll] = []
@@ -67,7 +68,8 @@ class Seen:
 
     def result(self) -> tuple[Roll, tuple[Action, ...]]:
         if self.nodes is not self.roll.nodes or self.wake != self.roll.wake:
-            self.roll = replace(self.roll, nodes=self.nodes, stands=dict(self.stands), wake=self.wake)
+            self.roll = replace(self.roll, nodes=self.nodes, stands=dict(self.stands), here=dict(self.here),
+                                wake=self.wake)
         return self.roll, tuple(self.actions)
 
     def set(self, key: str, **changes: Any) -> None:
@@ -77,6 +79,9 @@ class Seen:
         new = self.nodes[key] = replace(old, **changes)
         self.stands[old.state] -= 1
         self.stands[new.state] += 1
+        if self.roll.batch:
+            self.here[old.state] -= old.batch == self.roll.batch
+            self.here[new.state] += new.batch == self.roll.batch
         if new.deadline is not None and new.deadline < self.wake:
             self.wake = new.deadline
 

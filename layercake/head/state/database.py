@@ -73,13 +73,14 @@ async def _put_into_words(records: Iterable[Record], apart: dict[str, str] | Non
 
 
 @contextlib.asynccontextmanager
-async def _documents(store: Store, more: Mapping[str, Callable[[], bytes]] = {}) -> AsyncIterator[dict[str, bytes]]:
-    """The documents that are to be written, and `more` that are newer. What waited waits on if that fails."""
-    waited, store.documents = store.documents, {}
+async def _documents(store: Store, newer: Mapping[str, Callable[[], bytes]] | None = None) -> AsyncIterator[dict[str, bytes]]:
+    """The documents to be written: those that wait, or `newer` ones, and then none that waited is written over them later. What
+    waited waits on if that fails."""
+    taken = {key: store.documents.pop(key) for key in list(store.documents if newer is None else newer) if key in store.documents}
     try:
-        yield {key: encode() for key, encode in {**waited, **more}.items()}
+        yield {key: encode() for key, encode in (taken if newer is None else newer).items()}
     except BaseException:
-        store.documents = waited | store.documents
+        store.documents = taken | store.documents
         raise
 
 
@@ -193,9 +194,8 @@ class Database:
     async def change(self, store: Store, draft: Draft) -> None:
         """Writes what was prepared, and has it happen when it is on the disk, before anything else is written. Raises
         OperationFailed if it cannot be written; it does not happen then."""
-        if draft.empty:
-            await whole(draft.happen())
-        elif draft.can_wait and not draft.records and not draft.gone:
+        waits = draft.can_wait or not draft.documents
+        if waits and not draft.records and not draft.gone:
             store.documents |= draft.documents
             await whole(draft.happen())
         else:
@@ -203,11 +203,13 @@ class Database:
                 await whole(self._change(store, draft))
 
     async def _change(self, store: Store, draft: Draft) -> None:
-        async with _documents(store, draft.documents) as texts:  # with those that could wait: none is written over a newer one
+        async with _documents(store, {} if draft.can_wait else draft.documents) as texts:
             await self._in_thread(store, functools.partial(self._begin, durable=True))
             async for rows in _put_into_words(draft.records):  # they are copies
                 await self._in_thread(store, functools.partial(self._put, rows))
             await self._in_thread(store, functools.partial(self._end, draft.gone, [], draft.revision, texts))
+        if draft.can_wait:
+            store.documents |= draft.documents
         await draft.happen()
 
     async def _flush(self, store: Store) -> None:

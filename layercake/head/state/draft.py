@@ -37,7 +37,7 @@ class Draft:
         self.documents: dict[str, Callable[[], bytes]] = {}
         """Documents to be written with it (Store.documents)."""
         self.can_wait = False
-        """Nothing in it has to be on disk before it is so: the next flush writes it."""
+        """Its documents need not be on disk before it is so: the next flush writes them."""
         self.revises = revises
 
     @property
