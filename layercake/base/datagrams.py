@@ -14,10 +14,14 @@ from typing import Any
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 8 << 20
 """What the kernel keeps while the loop is busy: a rack that is switched on speaks all at once."""
+LATE_S, LATE_SLICE_S = 0.1, 0.004
+"""From here on what has come waits too long: who is not answered says it again, and there is only more of it. It is read for so
+many seconds at a stretch then."""
 
 
 class DatagramServer:
     """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket.
+    Of a socket that has been behind for LATE_S, more are read at a stretch.
     `turn` is called when there is something, and reads it with `read`; without, all is read. One that was read less than `gather_s`
     ago is read again when that is over, and so on: a turn of the loop costs more than a datagram."""
 
@@ -90,8 +94,10 @@ class DatagramServer:
 
     def read(self, at_once: int = 0) -> bool:
         """Reads what is there, up to so many or the limit for one turn. Says whether there may be more."""
-        made, receive, size = self.socket, self._receive, self._size
-        for _ in range(at_once or self._at_once):
+        made, receive, size, left = self.socket, self._receive, self._size, at_once or self._at_once
+        until = time.perf_counter() + LATE_SLICE_S if not at_once and self.behind_s >= LATE_S else 0.0
+        while left > 0 or time.perf_counter() < until:
+            left -= 1
             if made is None or self.socket is not made:
                 return False
             try:

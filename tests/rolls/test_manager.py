@@ -219,7 +219,7 @@ async def test_who_has_come_for_its_new_state_is_not_told_of_it(site: Site, monk
     assert pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
 
 
-async def test_who_has_not_come_in_a_second_is_told_once_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_not_come_in_a_second_is_told_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was lost cost a batch the seconds to the next HELLO of one node."""
     sync, pushed = site.world.head.sync, list[str]()
     monkeypatch.setattr(sync, "push", lambda record: pushed.append(record.name))
@@ -234,4 +234,8 @@ async def test_who_has_not_come_in_a_second_is_told_once_more(site: Site, monkey
     for _ in range(3):
         site.world.clock.now += 1.0
         site.world.head.rolls.tick()
-    assert pushed == [record.name for record in records] + [records[0].name]
+    assert pushed == [record.name for record in records] + [records[0].name] * 3
+    records[0].acked = records[0].cfg_revision
+    site.world.clock.now += 1.0
+    site.world.head.rolls.tick()
+    assert len(pushed) == len(records) + 3

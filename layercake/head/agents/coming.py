@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-MOST, MORE, MOST_EVER = 48, 4, 2048
+MOST, MORE, MOST_EVER = 48, 1, 2048
 """So many at a time; so many more after each pause that ended in time."""
 WAIT_S = 0.5
 """A node that has not come by then comes later, or never: another one has its place."""

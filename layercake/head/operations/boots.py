@@ -130,8 +130,8 @@ class BootSets:
             stages, names = stages_of(records, ask.stages)
             plan = msgspec.structs.replace(with_batches(plan_of(ask), records, head.table.settings),
                                            switch_s=AGENT_S if agent_only else BOOT_S)
-            return head.rolls.start_boots(draft, records, kind, found.name, partial(self._before, kind), plan, stages, names,
-                                          said_by(ask.by))
+            return await head.rolls.start_boots(draft, records, kind, found.name, partial(self._before, kind), plan, stages, names,
+                                                said_by(ask.by))
 
     def _before(self, kind: Kind, record: Record) -> str:
         """What a node goes back to."""

@@ -303,7 +303,7 @@ class InventoryChanges:
                 self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
         async for node in slowly(new.all()):
             self._note(draft, node, later)
-        return moved, [self._begin(draft, move, consent) for move in found]
+        return moved, [await self._begin(draft, move, consent) for move in found]
 
     def _applied_of(self, new: _Read, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
         return {"revision": self._store.revision, "changed": [c.node for c in new.changes], "networks": moved, "rolls": [
@@ -343,13 +343,13 @@ class InventoryChanges:
         touched = {c.node for c in changes}
         self._head.guard.refuse_frozen([r for r in self._store if r.name in touched], "change")
 
-    def _begin(self, draft: Draft, move: Move, consent: Consent) -> Roll:
+    async def _begin(self, draft: Draft, move: Move, consent: Consent) -> Roll:
         def target(record: Record) -> tuple[WantedImage, ...]:
             held = {i.name: i for i in record.wanted}
             return tuple(held.get(name) or self._head.desire.image(name) for name in move.images)
 
-        return self._head.rolls.start(draft, list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
-                                      said_by(consent.by), inventory=True)
+        return await self._head.rolls.start(draft, list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
+                                            said_by(consent.by), inventory=True)
 
     def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool, by: str) -> None:
         """Takes a node's entry over; `later` a roll brings its images. What waits there to be taken in is our minOS."""

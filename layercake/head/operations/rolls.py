@@ -12,6 +12,7 @@ import msgspec
 from layercake.head import events
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
+from layercake.head.lists.slices import slowly
 from layercake.head.operations.nodes import Nodes
 from layercake.head.rolls.facts import REST_STAGE, OnFailure, OnStageFailure, Plan, Roll, parse_amount
 from layercake.head.rolls.module import HEALTH_MAX_S
@@ -118,7 +119,7 @@ class RollRequests:
                 self._head.rolls.refuse(records, "roll")
                 for wish in wishes:
                     plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
-            begun = [self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
+            begun = [await self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
         if not many:
             return {**await self.at_once(text, image, replace, by), "rolls": []}
         return {"nodes": [r.name for r in records], "rolls": [
@@ -155,10 +156,10 @@ class RollRequests:
             check_replace(records, ask.replace)
             stages, names = stages_of(records, ask.stages)
             plan = with_batches(plan_of(ask), records, self._head.table.settings)
-            return self._begin(draft, records, ask.image, ask.replace, plan, stages, names, ask.by)
+            return await self._begin(draft, records, ask.image, ask.replace, plan, stages, names, ask.by)
 
-    def _begin(self, draft: Draft, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
-               names: tuple[str, ...], by: str) -> Roll:
+    async def _begin(self, draft: Draft, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
+                     names: tuple[str, ...], by: str) -> Roll:
         wanted = self._head.desire.image
         held = {image: wanted(image)}
 
@@ -166,7 +167,11 @@ class RollRequests:
             kept = {i.name: i for i in record.wanted}
             return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, image, replace))
 
-        for images in {tuple(i.name for i in images): images for images in map(target, records)}.values():
+        sets = dict[tuple[str, ...], tuple[WantedImage, ...]]()
+        async for record in slowly(records):
+            images = target(record)
+            sets[tuple(i.name for i in images)] = images
+        for images in sets.values():
             check_set(images)
         self._head.guard.refuse_frozen(records, "roll")
-        return self._head.rolls.start(draft, records, image, target, plan, stages, names, said_by(by))
+        return await self._head.rolls.start(draft, records, image, target, plan, stages, names, said_by(by))

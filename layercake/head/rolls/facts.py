@@ -120,7 +120,7 @@ class Plan(msgspec.Struct, frozen=True):
     switch_s: float = SWITCH_S
 
 
-class NodeRoll(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeRoll(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One node of a roll. `target` and `before` number the roll's image sets; `batch` is 0 as long as its turn has not come.
 
     `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts failed attempts to stage.
@@ -180,7 +180,7 @@ class Roll(msgspec.Struct, frozen=True):
         return self.state in OVER
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """What is known of a node now, as far as a roll asks.
 
     `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back yet. `acked`: the agent acts
@@ -212,26 +212,26 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return not self.sync and not self.held
 
 
-class Stage(msgspec.Struct, frozen=True):
+class Stage(msgspec.Struct, frozen=True, gc=False):
     """Have the node fetch the new content."""
 
     node: str
 
 
-class Switch(msgspec.Struct, frozen=True):
+class Switch(msgspec.Struct, frozen=True, gc=False):
     """Want the new image set of the node."""
 
     node: str
 
 
-class Revert(msgspec.Struct, frozen=True):
+class Revert(msgspec.Struct, frozen=True, gc=False):
     """Want the image set from before of the node. `keep`: its turn comes again, so the new content stays staged."""
 
     node: str
     keep: bool = False
 
 
-class Unstage(msgspec.Struct, frozen=True):
+class Unstage(msgspec.Struct, frozen=True, gc=False):
     """The node need not keep new content any longer."""
 
     node: str

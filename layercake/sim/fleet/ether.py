@@ -14,7 +14,7 @@ from layercake.sim.fleet.clockwork import Clockwork
 from layercake.sim.fleet.faults import Faults
 from layercake.sim.fleet.machine import Machine
 
-_AT_ONCE = 256
+_AT_ONCE = 4096
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
 _SO_RCVBUFFORCE = 33
