@@ -260,12 +260,18 @@ class MachineRoom:
             pace, port = Pace(), _PORTS["ipmi"]
             async with connect(bay.bmc_address, port, pace) as line:
                 session = await begin(line, f"{bay.bmc_address}:{port}", pace, "admin", self.password, SUITES[3])
-                await asyncio.sleep(bay.rival_s)
+                await self._in_the_way(bay)
                 await session.close()
         else:
             _, writer = await asyncio.open_connection(bay.bmc_address, _PORTS["redfish"])
-            await asyncio.sleep(bay.rival_s)
+            await self._in_the_way(bay)
             writer.close()
+
+    async def _in_the_way(self, bay: Bay) -> None:
+        """Returns when it was in somebody's way, or after so long: on a busy machine that may be more than one waits."""
+        end = self._loop.time() + bay.rival_s
+        while not bay.manner.refused and self._loop.time() < end:
+            await asyncio.sleep(0.05)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
