@@ -6,6 +6,9 @@ import asyncio
 import socket
 import time
 
+import pytest
+
+from layercake.base import datagrams
 from layercake.base.datagrams import DatagramServer
 
 GATHER_S = 0.2
@@ -78,3 +81,21 @@ async def test_what_cannot_be_handled_keeps_nothing_else_from_being_read() -> No
                     await asyncio.sleep(0.001)
         server.close()
     assert taken == said and [str(one) for one in wrong] == ["b'x0'", "b'x3'", "b'x4'", "b'x7'"]
+
+
+async def test_a_socket_that_is_behind_is_read_for_longer_at_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datagrams, "LATE_SLICE_S", 60.0)
+    now, taken = [0.0], list[bytes]()
+    server = DatagramServer(lambda data, source: taken.append(data), at_once=4, clock=lambda: now[0])
+    server.open(("127.0.0.1", 0))
+    assert server.socket is not None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.connect(server.socket.getsockname())
+        for number in range(20):
+            client.send(b"%d" % number)
+    assert server.read() and len(taken) == 4
+    now[0] += datagrams.LATE_S / 2
+    assert server.read() and len(taken) == 8, "not yet"
+    now[0] += datagrams.LATE_S
+    assert not server.read() and len(taken) == 20 and server.behind_s == 0.0
+    server.close()

@@ -34,6 +34,16 @@ async def test_a_roll_stages_switches_and_lets_go(site: Site) -> None:
     assert kinds == ["roll.started", "roll.rolling", "roll.batch", "roll.batch", "roll.batch", "roll.done"]
 
 
+async def test_a_roll_is_written_down_before_a_node_switches_and_not_each_time_that_one_stages(site: Site) -> None:
+    roll = await site.start("n[0-5]", "two", batch="2", health_s=2.0)
+    head, key = site.world.head, f"roll/{roll.id}"
+    await head.rolls.settle()
+    assert site.roll(roll.id)["counts"] == {"staging": 6} and key in head.store.documents, "it waits for the next flush"
+    while "switching" not in site.roll(roll.id)["counts"]:
+        await site.step()
+    assert b"switching" in head.database.documents(key)[key]
+
+
 async def test_a_bad_image_on_one_node_takes_back_that_batch_only(site: Site) -> None:
     site.agents["n3"].bad = "two"
     roll = await site.start("n[0-5]", "two", batch="2", health_s=2.0)
