@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from layercake.head.guard import guard
 from layercake.head.guard.facts import Care
 from layercake.head.guard.guard import WRITTEN_S
 from layercake.head.guard.settings import GuardSettings
@@ -42,7 +43,11 @@ async def test_a_switch_that_restarts_power_cycles_nobody(rack: Rack) -> None:
     assert all(rack.node(n).machine.goal.met(rack.node(n).machine.state) for n in (*LEFT, *RIGHT))
 
 
-async def test_those_that_stay_away_are_treated_some_at_a_time(rack: Rack) -> None:
+@pytest.mark.parametrize("at_once", [guard.LOOKED_AT, 1])
+async def test_those_that_stay_away_are_treated_some_at_a_time(
+        rack: Rack, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of those that wait are looked at in a second: each has its turn."""
+    monkeypatch.setattr(guard, "LOOKED_AT", at_once)
     rack.pass_time(100, *RIGHT)
     back, away = LEFT[:5], LEFT[5:]
     rack.pass_time(60, *RIGHT, *back)

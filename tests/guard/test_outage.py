@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from layercake.head.guard.outage import SITE, is_outage, look, together
+from layercake.head.guard import outage
+from layercake.head.guard.outage import SITE, Outage, is_outage, together
 from layercake.head.guard.settings import GuardSettings
 
 SETTINGS = GuardSettings()
+
+
+def look(outages: Mapping[str, Outage], domains: Mapping[str, set[str]], silent: Mapping[str, float], settings: GuardSettings,
+         now: float) -> dict[str, Outage]:
+    """Of domains with such nodes."""
+    by_domain = {name: {node: silent[node] for node in nodes & silent.keys()} for name, nodes in domains.items()}
+    return outage.look(outages, {name: len(nodes) for name, nodes in domains.items()}, by_domain, settings, now)
 
 
 @pytest.mark.parametrize(("silent", "members", "yes"), [

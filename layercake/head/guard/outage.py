@@ -6,7 +6,7 @@ controller when most of a zone is gone, Ceph's mon_osd_down_out_subtree_limit wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from layercake.head.guard.settings import GuardSettings
@@ -46,27 +46,27 @@ def is_outage(silent: int, members: int, settings: GuardSettings) -> bool:
 
 
 def look(
-    outages: Mapping[str, Outage], domains: Mapping[str, Iterable[str]], silent: Mapping[str, float], settings: GuardSettings,
+    outages: Mapping[str, Outage], members: Mapping[str, int], silent: Mapping[str, Mapping[str, float]], settings: GuardSettings,
     now: float,
 ) -> dict[str, Outage]:
-    """The outages now, by domain. `domains` are the nodes that should speak, by domain and of the site; `silent` since when one
-    does not.
+    """The outages now, by domain. `members` is how many nodes should speak, by domain and of the site; `silent` which of them do
+    not, and since when.
 
     A domain of one node, and a site of nodes that are all in one domain, are no evidence of their own.
     """
     found: dict[str, Outage] = {}
-    recent = together(silent, settings.outage_window_s)
-    for domain, nodes in domains.items():
-        members = frozenset(nodes)
+    recent = together(silent.get(SITE, {}), settings.outage_window_s)
+    for domain in sorted(silent.keys() | outages.keys()):
+        of_domain, count = silent.get(domain, {}), members.get(domain, 0)
         old = outages.get(domain)
-        gone = members & (silent.keys() if old is not None else recent.keys())
+        gone = of_domain.keys() & (recent.keys() if old is None else of_domain.keys())
         if old is None:
-            if is_outage(len(gone), len(members), settings):
-                found[domain] = Outage(domain, min(recent[n] for n in gone), gone, len(members))
+            if is_outage(len(gone), count, settings):
+                found[domain] = Outage(domain, min(recent[n] for n in gone), frozenset(gone), count)
             continue
         back = now if old.silent - gone else old.back
         settled = back is not None and now - back >= settings.outage_settle_s
         receding = back is not None  # the others follow: they were away as long, and one comes back before the other
-        if gone and (receding or is_outage(len(gone), len(members), settings)) and not settled:
-            found[domain] = replace(old, silent=gone, members=len(members), back=back)
+        if gone and (receding or is_outage(len(gone), count, settings)) and not settled:
+            found[domain] = replace(old, silent=frozenset(gone), members=count, back=back)
     return found

@@ -1,30 +1,41 @@
-"""The few nodes that something holds of, without a look at all of them each second."""
+"""The nodes that have changed, and the few that something holds of, without a look at all of them each second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from layercake.head.state.store import Record, Store
+
+
+class Changed:
+    """The ids of the nodes that have changed since they were taken last. Each change has to be marked in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys: set[str] | None = None  # None: nobody has taken any yet
+        store.watch(self._note)
+
+    def _note(self, key: str) -> None:
+        if self._keys is not None:
+            self._keys.add(key)
+
+    def take(self) -> Iterable[str]:
+        """Those; the first time all nodes."""
+        keys = self._keys if self._keys is not None else [record.node.id for record in self._store]
+        self._keys = set()
+        return keys
 
 
 class Noted:
     """The nodes of which `holds` was true when they last changed. Each change has to be marked in the store."""
 
     def __init__(self, store: Store, holds: Callable[[Record], bool]) -> None:
-        self._store, self._holds = store, holds
-        self._changed: set[str] | None = None  # None: nobody has looked yet
+        self._store, self._holds, self._changed = store, holds, Changed(store)
         self._found: dict[str, None] = {}
-        store.watch(self._note)
-
-    def _note(self, key: str) -> None:
-        if self._changed is not None:
-            self._changed.add(key)
 
     def look(self) -> Iterator[Record]:
         """These nodes, as they are now. At the first look all nodes are looked at, later those that have changed since."""
-        keys = self._changed if self._changed is not None else {r.node.id for r in self._store}
-        self._changed = set()
-        for key in keys:
+        for key in self._changed.take():
             record = self._store.find(key)
             if record is not None and self._holds(record):
                 self._found[key] = None
