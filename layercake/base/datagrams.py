@@ -14,7 +14,7 @@ from typing import Any
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 8 << 20
 """What the kernel keeps while the loop is busy: a rack that is switched on speaks all at once."""
-LATE_S, LATE_SLICE_S = 0.1, 0.004
+LATE_S, LATE_SLICE_S = 0.1, 0.002
 """From here on what has come waits too long: who is not answered says it again, and there is only more of it. It is read for so
 many seconds at a stretch then."""
 

@@ -17,6 +17,7 @@ import msgspec
 
 from imageapi.store.open import open_store
 from imageapi.store.tickets import Tickets as ImageTickets
+from layercake.base import garbage
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.head import events
@@ -84,10 +85,6 @@ from layercake.moduleapi.strangers import Tickets
 log = logging.getLogger("layercake.head")
 LOOK_S = 0.5
 SCAN_S = 1.0
-GARBAGE = (30_000, 1, 400)
-"""When Python looks for garbage. Records live long and hold no cycles; a search through those of ten thousand nodes is felt.
-With 50,000 as the first an apply of that many stalls everybody for 22 ms, with 30,000 for 17, with 10,000 and 5 for 19. A roll of
-them takes 11.8 s with 30,000, 12.6 with 10,000."""
 THREAD_S = 0.0005
 """How long the database's thread may hold the interpreter while the loop has something to do; Python's own 5 ms are felt."""
 SIGNING = "signing/begun"
@@ -180,13 +177,12 @@ class Head:
         """Loads the state, opens the sockets, starts the modules' processes and the loops."""
         sys.setswitchinterval(THREAD_S)
         self.load()
-        gc.freeze()
-        gc.set_threshold(*GARBAGE)
+        garbage.settle()
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
         loops = (self.engine.run(), self._every(), self.database.run(self.store), self._boot_sets(), self.rolls.run(),
-                 self.lag.run(self.store), self.thermal.run())
+                 self.lag.run(self.store), self.thermal.run(), garbage.tidy())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
         if section(self.settings, "images").store != "file":
@@ -285,11 +281,9 @@ class Head:
             try:
                 if time.monotonic() - last_scan >= SCAN_S:
                     last_scan = time.monotonic()
-                    self.sync.scan()
-                    self.guard.look()
-                    self.attended.look()
-                    self.patience.look()
-                    self.services.trim_logs()
+                    for look in (self.sync.scan, self.guard.look, self.attended.look, self.patience.look, self.services.trim_logs):
+                        look()
+                        await asyncio.sleep(0)
                 self.rolls.tick()
                 self.releases.look()
                 self.store.count()

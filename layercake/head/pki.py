@@ -103,15 +103,12 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.trusted = directory / "ca.pem"
+        """The file of the authorities that are trusted."""
         self.changed: Callable[[], None] = lambda: None
         """Called when the head's certificate or the trusted authorities are others."""
         self._loaded: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
         self._marked: tuple[tuple[int, int, int], str] = (0, 0, 0), ""
-
-    @property
-    def trusted(self) -> Path:
-        """The file of the authorities that are trusted."""
-        return self._directory / "ca.pem"
 
     @property
     def server(self) -> tuple[Path, Path]:

@@ -11,6 +11,7 @@ import asyncio
 import email.utils
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,8 @@ from layercake.base.door import Between, guest_of
 
 BODY_S = 30.0
 """Seconds that a request's body may take."""
+SLICE_S = 0.0007
+"""For how long requests are answered at a stretch: of a hundred that are there at once others waited for 30 ms, turn by turn."""
 _LONGEST, _LONGEST_HEAD = 65536, 2048
 _HEAD = re.compile(rb"(GET|POST) (/[A-Za-z0-9/._:-]*) HTTP/1\.1((?:\r\n[!-9;-~]+:[\t -~]*)*)\r\n\r\n")
 _MORE = re.compile(rb"\n(?:content-(?!length:|type:)|transfer-|expect|upgrade|connection:[^\r]*close|range|if-)", re.IGNORECASE)
@@ -62,13 +65,53 @@ def _date(second: int) -> str:
     return email.utils.formatdate(second, usegmt=True)
 
 
+class Stretch:
+    """Work is done for `slice_s` in a turn of the loop; what comes then waits, in its order, for the next ones. `timer` is in
+    seconds."""
+
+    def __init__(self, slice_s: float = SLICE_S, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._slice_s, self._timer = slice_s, timer
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._used, self._begun = 0.0, False
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Does the work, now or later. What it raises now is raised here."""
+        if not self._begun:
+            self._begin()
+        if self._waiting or self._used >= self._slice_s:
+            self._waiting.append(work)
+        else:
+            self._time(work)
+
+    def _begin(self) -> None:
+        self._begun, self._used = True, 0.0
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """The next turn of the loop has begun."""
+        self._begun = False
+        if self._waiting:
+            self._begin()  # whatever happens, there is a next turn
+        while self._waiting and self._used < self._slice_s:
+            self._time(self._waiting.popleft())
+
+    def _time(self, work: Callable[[], None]) -> None:
+        began = self._timer()
+        try:
+            work()
+        finally:
+            self._used += self._timer() - began
+
+
 class QuickRequests(Between):
     """One connection. `answer` says what is answered to a request, None for what it leaves to the web server, of which `serve`
-    makes the protocol. `idle_s` is for how long a connection may wait for its next request; while it does it is in `idle`."""
+    makes the protocol. `idle_s` is for how long a connection may wait for its next request; while it does it is in `idle`.
+    `stretch` is for all connections of a server."""
 
     def __init__(self, answer: Callable[[Asked], Quick | None], serve: Callable[[], asyncio.Protocol], idle_s: float,
-                 idle: set[asyncio.Transport]) -> None:
-        self._answer, self._serve, self._idle_s, self._idle = answer, serve, idle_s, idle
+                 idle: set[asyncio.Transport], stretch: Stretch) -> None:
+        self._answer, self._serve, self._idle_s, self._idle, self._stretch = answer, serve, idle_s, idle, stretch
+        self._came = b""
         self._timer: asyncio.TimerHandle | None = None
         self._until = 0.0
         self._begun = self._late = b""
@@ -82,13 +125,24 @@ class QuickRequests(Between):
 
     def data_received(self, data: bytes) -> None:
         """A plain request, a part of one, or what is not one."""
-        if self.inner is None:
-            data, self._begun = self._begun + data, b""
-            if not self._late and not self._full and self._took(data):
-                return
-            self._hand_over()
-        assert self.inner is not None  # noqa: S101 (for the type checker)
-        self.inner.data_received(data)
+        if self.inner is not None:
+            self.inner.data_received(data)
+            return
+        waits, self._came = bool(self._came), self._came + data
+        if not waits:
+            self._stretch.do(self._take)
+
+    def _take(self) -> None:
+        """What has come is looked at. Nobody else ends a connection that failed later."""
+        if not self._came or self._transport is None:
+            return
+        data, self._begun, self._came = self._begun + self._came, b"", b""
+        try:
+            if self._late or self._full or not self._took(data):
+                self._hand_over().data_received(data)
+        except BaseException:
+            self._transport.abort()
+            raise
 
     def _took(self, data: bytes) -> bool:
         """Answers a request that is there, or keeps what is there of one. False: it is the web server's."""
@@ -132,7 +186,7 @@ class QuickRequests(Between):
         if late and self._transport is not None:
             self._transport.write(late)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self) -> asyncio.Protocol:
         assert self._transport is not None  # noqa: S101 (it was made)
         self._write()
         self._rest()
@@ -140,6 +194,7 @@ class QuickRequests(Between):
         self.inner.connection_made(self._transport)
         if self._full:
             self.inner.pause_writing()
+        return self.inner
 
     def _ends_in(self, seconds: float) -> None:
         """The connection ends then if nothing comes. A timer that is there is not moved for each request."""
@@ -176,7 +231,13 @@ class QuickRequests(Between):
         self._full = False
         super().resume_writing()
 
+    def eof_received(self) -> bool | None:
+        """Nothing more comes, but what was asked is answered."""
+        self._take()
+        return super().eof_received()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._rest()
+        self._came = b""
         super().connection_lost(exc)

@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler
 
 from layercake.base.door import Door, Limits, guest_of
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.quick import BODY_S, Asked, Quick, QuickRequests
+from layercake.moduleapi.quick import BODY_S, Asked, Quick, QuickRequests, Stretch
 
 _GOES_ON = web.RequestKey("goes_on", bool)
 
@@ -110,7 +110,8 @@ class WebServer:
         await self._runner.setup()
         server, quick = self._runner.server, self._quick
         assert server is not None  # noqa: S101 (setup makes it)
-        serve = server if quick is None else lambda: QuickRequests(quick, server, self._idle_s, self._idle)
+        stretch = Stretch()
+        serve = server if quick is None else lambda: QuickRequests(quick, server, self._idle_s, self._idle, stretch)
         self.door = Door(serve, self._limits, context=context, local=local, relief=relief)
         self.door.open(*listeners)
 

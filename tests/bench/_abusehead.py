@@ -23,10 +23,11 @@ from typing import Any
 
 from layercake.api.server import Api
 from layercake.base.door import open_files
+from layercake.base.garbage import THRESHOLDS
 from layercake.base.logs import lines
 from layercake.head import pki
 from layercake.head.access.tokens import FILE_NAME, blake2b
-from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
 from layercake.head.state.store import Session, WantedImage
@@ -78,7 +79,7 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     if bare:
         sys.setswitchinterval(THREAD_S)
-        gc.set_threshold(*GARBAGE)
+        gc.set_threshold(*THRESHOLDS)
         head.load()
         head.sync.open()
         tasks = [asyncio.create_task(work) for work in (head.engine.run(), head._every(), head.database.run(head.store))]

@@ -26,8 +26,9 @@ import time
 from pathlib import Path
 
 from layercake.api.server import Api
+from layercake.base.garbage import THRESHOLDS
 from layercake.head import pki
-from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.head import THREAD_S, Head
 from layercake.head.settings import Settings
 from layercake.kraken.converge import Discovered
 from tests.bench._growth import growth
@@ -138,7 +139,7 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     await head.database.flush(head.store)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*THRESHOLDS)
     api, stalls = Api(head), Stalls()
     await api.start()
     tasks = [asyncio.create_task(work) for work in (converge(head), stalls.look())]

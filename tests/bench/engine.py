@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layercake.base.clock import steady_clock
-from layercake.head.head import GARBAGE
+from layercake.base.garbage import THRESHOLDS
 from layercake.head.hosting.loading import load_modules
 from layercake.head.settings import Settings
 from layercake.head.state.database import Database
@@ -96,7 +96,7 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
     desire = Desire(store, engine, database, table, nothing)
     nodes = [table.node(fields(number)) for number in range(count)]
     gc.freeze()
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*THRESHOLDS)
     start = time.process_time()
     async with desire.draft() as draft:
         for node in nodes:

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from hostsite import HostSite
 from smallimages import build_plain_image
 
+from layercake.base.garbage import THRESHOLDS
 from layercake.head import pki
-from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from tests.bench._history import quantile
@@ -63,7 +64,7 @@ async def run(directory: Path, count: int) -> dict[str, float]:
         (sources / f"f{n}.j2").write_text(TEXT.format(n=n))
     head = Head(directory, Settings(interface="lo", address=ADDRESS, prefix=10, sections={"files": {"directory": str(sources)}}))
     sys.setswitchinterval(THREAD_S)
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*THRESHOLDS)
     changes, found = Operations(head).inventory, dict[str, float]()
     await changes.apply(site(count), "bench.yaml", None, False)
     async with measured(head, found, "first"):  # with a host key for each node

@@ -17,8 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from layercake.base.garbage import THRESHOLDS
 from layercake.head import pki
-from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from layercake.head.views import metrics
@@ -36,7 +37,7 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     (directory / "boot").mkdir()
     head = Head(directory, Settings(interface="lo", address=ADDRESS, prefix=10))
     sys.setswitchinterval(THREAD_S)
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*THRESHOLDS)
     await Operations(head).inventory.apply(inventory(count, each=False), "bench.yaml", None, False)
     for number, record in enumerate(head.store):
         if number % 3:

@@ -22,8 +22,9 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from layercake.base.garbage import THRESHOLDS
 from layercake.head import pki
-from layercake.head.head import GARBAGE, THREAD_S, Head
+from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from tests.bench._growth import growth
@@ -102,7 +103,7 @@ async def run(directory: Path, count: int, *, each: bool) -> dict[str, float]:
     (directory / "boot").mkdir()
     head = Head(directory, Settings(interface="lo", address=ADDRESS, prefix=10))
     sys.setswitchinterval(THREAD_S)
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*THRESHOLDS)
     changes, found = Operations(head).inventory, {"text_kb": 0.0}
     text = inventory(count, each=each)
     found["text_kb"] = len(text) / 1000

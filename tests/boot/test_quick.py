@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator
+from functools import partial
 from http import HTTPStatus
 from typing import cast
 
@@ -15,7 +17,7 @@ from aiohttp import web
 from layercake.base import door
 from layercake.base.door import Guest, Limits
 from layercake.moduleapi import quick
-from layercake.moduleapi.quick import Asked, Quick, QuickRequests
+from layercake.moduleapi.quick import Asked, Quick, QuickRequests, Stretch
 from layercake.moduleapi.web import WebServer
 
 OTHER = b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -155,13 +157,73 @@ class Connection(asyncio.Transport):
 
 
 @pytest.mark.parametrize("pieces", [[GET[:9], GET[9:]], [GET + GET], [GET + b"x"], [b"\r\n", GET]])
-def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list[bytes]) -> None:
+async def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list[bytes]) -> None:
     inner = Inner()
-    first = QuickRequests(lambda asked: Quick("somebody", HTTPStatus.OK, b"quick"), lambda: inner, 1.0, set())
+    first = QuickRequests(lambda asked: Quick("somebody", HTTPStatus.OK, b"quick"), lambda: inner, 1.0, set(), Stretch(60.0))
     first.connection_made(Connection({"peername": ("127.0.0.1", 5)}))
     for piece in pieces:
         first.data_received(piece)
     assert inner.got == pieces
+
+
+async def test_what_is_too_much_for_one_turn_of_the_loop_waits_in_its_order() -> None:
+    seconds = itertools.count(0.0, 1.0)  # each work takes one
+    stretch, done = Stretch(1.5, lambda: next(seconds)), list[int]()
+    for number in range(5):
+        stretch.do(partial(done.append, number))
+    seen = [list(done)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        stretch.do(partial(done.append, 5 + len(seen)))
+        seen.append(list(done))
+    assert seen == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 6], [0, 1, 2, 3, 4, 6, 7, 8]]
+
+
+async def waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request takes longer than the slice."""
+    monkeypatch.setattr("layercake.moduleapi.web.Stretch", partial(Stretch, 1e-9))
+    await rig.server.open(*door.bound(["127.0.0.1"], 0))
+
+
+async def test_one_that_fails_later_ends_its_own_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, failed = Rig(Limits()), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, about: failed.append(str(about.get("exception"))))
+    answer = rig.server._quick
+    assert answer is not None
+
+    def fails(asked: Asked) -> Quick | None:
+        if asked.path == "/bad":
+            raise RuntimeError("a bug")
+        return answer(asked)
+
+    rig.server._quick = fails
+    await waiting(rig, monkeypatch)
+    bad = b"GET /bad HTTP/1.1\r\nHost: here\r\n\r\n"
+    try:
+        found = await asyncio.gather(*(rig.say(asked) for asked in (GET, bad, GET, bad, GET)), return_exceptions=True)
+    finally:
+        await rig.server.close()
+    assert [found[n] for n in (0, 2, 4)] == ["HTTP/1.1 200 OK quick"] * 3 and failed == ["a bug", "a bug"]
+    assert all(isinstance(found[n], (OSError, EOFError)) for n in (1, 3)), found
+
+
+async def test_what_was_asked_before_the_other_side_said_its_last_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(Limits())
+    await waiting(rig, monkeypatch)
+
+    async def asks() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+        writer.write(GET)
+        writer.write_eof()
+        async with asyncio.timeout(10):
+            found = await reader.read()
+        await closed(writer)
+        return found
+
+    try:
+        assert all(found.endswith(b"quick") for found in await asyncio.gather(*(asks() for _ in range(20))))
+    finally:
+        await rig.server.close()
 
 
 @pytest.mark.parametrize("asked", [b"GET /small HTTP/1.1\r\nno header\r\n\r\n", b"\0\1\2\r\n\r\n"])

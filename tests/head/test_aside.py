@@ -18,7 +18,7 @@ import pytest
 
 from imageapi.build import contents
 from imageapi.build.compare import COMPARING
-from layercake.head.head import GARBAGE
+from layercake.base.garbage import THRESHOLDS
 from layercake.head.reading import MISTAKES, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
@@ -61,7 +61,7 @@ def frozen() -> Iterator[None]:
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*THRESHOLDS)
     yield
     gc.set_threshold(*thresholds)
     gc.unfreeze()

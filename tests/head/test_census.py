@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from itertools import chain, repeat
 
+import pytest
+
 from layercake.head.views.head import OLD_S, PART, Census, count
 from layercake.head.views.nodes import Status
-from tests.support.world import World
+from tests.support.world import INVENTORY, World
 
 
 def converge(world: World) -> None:
@@ -52,3 +54,26 @@ async def test_what_is_quick_is_counted_each_time(world: World) -> None:
     before = (await census.counts())[Status.CONVERGED]
     converge(world)
     assert (await census.counts())[Status.CONVERGED] == before + 1
+
+
+async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    census, looked = Census(world.head), list[str]()
+    look = Census._look
+
+    def seen(self: Census, key: str, now: float) -> None:
+        looked.append(key)
+        look(self, key, now)
+
+    monkeypatch.setattr(Census, "_look", seen)
+    converge(world)
+    assert await census.counts() == await count(world.head)
+    looked.clear()
+    assert await census.counts() == await count(world.head)
+    assert looked == [world.node("n1").node.id], "n0 runs what is wanted"
+    world.tick(100)  # nothing is heard of n0
+    assert await census.counts() == await count(world.head) and world.node("n0").node.id in looked
+    more = INVENTORY + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n'
+    await world.ops.inventory.apply(more, "site.yaml", None, False)
+    assert (await census.counts()).total() == 3 and await census.counts() == await count(world.head)
+    world.head.forget(world.node("n2"))
+    assert (await census.counts()).total() == 2 and await census.counts() == await count(world.head)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from layercake.inventory.ranges import MAX_NODES, expand, fold, names_of
 from layercake.kraken.errors import InputError
@@ -24,6 +26,15 @@ GROUPS = {"ipmi": ["n0", "n2"], "redfish": ["n1", "n3"], "none": []}
 ])
 def test_ranges_stand_for_nodes(text: str, names: list[str]) -> None:
     assert expand(text, KNOWN, GROUPS) == names
+
+
+@given(st.sets(st.from_regex(r"[a-zA-Z_.-]{1,3}[0-9]{1,4}", fullmatch=True), min_size=1, max_size=12))
+def test_a_whole_group_is_in_the_order_of_its_names_spelled_out(names: set[str]) -> None:
+    """ClusterShell sorts the latter."""
+    names = {f"n{name}" for name in names}
+    spelled = names_of(",".join(sorted(names)))
+    assert expand("@all", names) == expand("@some", [*names, "head"], {"some": names}) == spelled
+    assert expand("@all", [*names, "head", "r1n2"]) == names_of(",".join(sorted({*names, "head", "r1n2"})))
 
 
 def test_all_must_be_spelled() -> None:

@@ -48,10 +48,10 @@ log = logging.getLogger("layercake.rolls")
 KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
-REST_MAX_S = 0.04
+REST_MAX_S = 0.02
 """It rests so many times as long as it has worked, up to so many seconds, but a quarter as long at least: a step of 100,000 nodes
 takes a while."""
-SLICE_S = 0.005
+SLICE_S = 0.002
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
 """Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
@@ -172,7 +172,7 @@ class Rolls:
                 async with self._desire.draft(revises=False) as draft:
                     draft.can_wait = True
                     told = await self._decide(draft, touched, due)
-                if due:
+                if due and not self._told:  # else the roll would wait for the disk, and its nodes for those that are through
                     async with self._desire.draft(revises=False) as draft:
                         told += self._let_go(draft)
             except BaseException:  # none of it has happened: all of it is looked at again

@@ -34,7 +34,7 @@ from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Store
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 log = logging.getLogger("layercake.database")
-SLICE_S = 0.003
+SLICE_S = 0.0015
 T = TypeVar("T")
 Row: TypeAlias = tuple[int, str, str]
 _AT_ONCE = 2000

@@ -19,7 +19,7 @@ from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Event
 from layercake.kraken.events import EventKind
 
-SLICE_S = 0.003
+SLICE_S = 0.0015
 """How long a change of many nodes goes on at a stretch."""
 
 

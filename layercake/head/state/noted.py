@@ -8,12 +8,13 @@ from layercake.head.state.store import Record, Store
 
 
 class Changed:
-    """The ids of the nodes that have changed since they were taken last. Each change has to be marked in the store."""
+    """The ids of the nodes that have changed, or are new, since they were taken last. Each change has to be marked in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._keys: set[str] | None = None  # None: nobody has taken any yet
         store.watch(self._note)
+        store.on_adopted(lambda record: self._note(record.node.id))
 
     def _note(self, key: str) -> None:
         if self._keys is not None:
