@@ -17,7 +17,7 @@ import msgspec
 
 from imageapi.store.open import open_store
 from imageapi.store.tickets import Tickets as ImageTickets
-from layercake.base import garbage
+from layercake.base import process
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.head import events
@@ -177,12 +177,12 @@ class Head:
         """Loads the state, opens the sockets, starts the modules' processes and the loops."""
         sys.setswitchinterval(THREAD_S)
         self.load()
-        garbage.settle()
+        process.settle()
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
         loops = (self.engine.run(), self._every(), self.database.run(self.store), self._boot_sets(), self.rolls.run(),
-                 self.lag.run(self.store), self.thermal.run(), garbage.tidy())
+                 self.lag.run(self.store), self.thermal.run(), process.tidy())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
         if section(self.settings, "images").store != "file":

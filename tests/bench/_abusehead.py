@@ -23,8 +23,8 @@ from typing import Any
 
 from layercake.api.server import Api
 from layercake.base.door import open_files
-from layercake.base.garbage import THRESHOLDS
 from layercake.base.logs import lines
+from layercake.base.process import THRESHOLDS
 from layercake.head import pki
 from layercake.head.access.tokens import FILE_NAME, blake2b
 from layercake.head.head import THREAD_S, Head

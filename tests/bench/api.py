@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 from layercake.api.server import Api
-from layercake.base.garbage import THRESHOLDS
+from layercake.base.process import THRESHOLDS
 from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.settings import Settings

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layercake.base.clock import steady_clock
-from layercake.base.garbage import THRESHOLDS
+from layercake.base.process import THRESHOLDS
 from layercake.head.hosting.loading import load_modules
 from layercake.head.settings import Settings
 from layercake.head.state.database import Database

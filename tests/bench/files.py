@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from hostsite import HostSite
 from smallimages import build_plain_image
 
-from layercake.base.garbage import THRESHOLDS
+from layercake.base.process import THRESHOLDS
 from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from layercake.base.garbage import THRESHOLDS
+from layercake.base.process import THRESHOLDS
 from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations

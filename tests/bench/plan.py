@@ -22,7 +22,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from layercake.base.garbage import THRESHOLDS
+from layercake.base.process import THRESHOLDS
 from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations

@@ -18,7 +18,7 @@ import pytest
 
 from imageapi.build import contents
 from imageapi.build.compare import COMPARING
-from layercake.base.garbage import THRESHOLDS
+from layercake.base.process import THRESHOLDS
 from layercake.head.reading import MISTAKES, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused

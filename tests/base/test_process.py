@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from layercake.base import garbage
+from layercake.base import process
 
 
 class Knot:
@@ -18,7 +18,7 @@ class Knot:
         self.me = self
 
 
-@pytest.mark.parametrize(("took", "rests"), [(0.01, garbage.TIDY_S), (0.0001, garbage.IDLE_S)])
+@pytest.mark.parametrize(("took", "rests"), [(0.01, process.TIDY_S), (0.0001, process.IDLE_S)])
 async def test_what_is_new_is_looked_through_again_and_again(took: float, rests: float, monkeypatch: pytest.MonkeyPatch) -> None:
     times, rested, knots = [0.0], list[float](), list[weakref.ref[Knot]]()
 
@@ -37,7 +37,7 @@ async def test_what_is_new_is_looked_through_again_and_again(took: float, rests:
     gc.disable()  # nobody else finds them
     try:
         with pytest.raises(asyncio.CancelledError):
-            await garbage.tidy(timer)
+            await process.tidy(timer)
     finally:
         gc.enable()
     assert rested == [rests] * 3 and len(knots) == 2
