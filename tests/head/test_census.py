@@ -77,3 +77,14 @@ async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world
     assert (await census.counts()).total() == 3 and await census.counts() == await count(world.head)
     world.head.forget(world.node("n2"))
     assert (await census.counts()).total() == 2 and await census.counts() == await count(world.head)
+
+
+async def test_a_count_that_failed_is_made_good_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    census = Census(world.head)
+    await census.counts()
+    converge(world)
+    with monkeypatch.context() as broken:
+        broken.setattr(Census, "_look", lambda self, key, now: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await census.counts()
+    assert await census.counts() == await count(world.head)

@@ -34,6 +34,21 @@ async def test_a_roll_stages_switches_and_lets_go(site: Site) -> None:
     assert kinds == ["roll.started", "roll.rolling", "roll.batch", "roll.batch", "roll.batch", "roll.done"]
 
 
+async def test_who_is_through_lets_go_of_images_when_no_node_switches(site: Site) -> None:
+    """Those that are switching would wait for it."""
+    roll = await site.start("n[0-3]", "two", batch="2", health_s=0.0)
+    while site.running()["n0"] != "two":
+        await site.step()
+    site.agents["n2"].silent = True
+    await site.step(4)
+    assert site.roll(roll.id)["counts"] == {"done": 3, "switching": 1}
+    assert [len(site.world.node(n).stage) for n in ("n0", "n1")] == [1, 1]
+    site.agents["n2"].silent = False
+    assert (await site.until_over(roll.id))["state"] == "done"
+    await site.step(2)
+    assert [site.world.node(n).stage for n in site.agents] == [()] * 6
+
+
 async def test_a_roll_is_written_down_before_a_node_switches_and_not_each_time_that_one_stages(site: Site) -> None:
     roll = await site.start("n[0-5]", "two", batch="2", health_s=2.0)
     head, key = site.world.head, f"roll/{roll.id}"

@@ -32,6 +32,7 @@ from layercake.head.rolls.facts import (
     Revert,
     Roll,
     Stage,
+    Stand,
     Switch,
 )
 from layercake.head.rolls.places import places
@@ -60,7 +61,8 @@ STEP = 200
 AGAIN_S, AGAIN_AT_ONCE = 1.0, 500
 """After so many seconds a node that was told and has not come is told once more; so many nodes at a tick."""
 UNSTAGE_AT_ONCE = 50
-"""How many nodes are told at a tick that they need not keep the other images any more: there is no hurry in that."""
+"""How many nodes are told at a tick that they need not keep the other images any more, when none is switching: there is no hurry in
+that."""
 
 Target = Callable[[Record], tuple[WantedImage, ...]]
 
@@ -172,7 +174,7 @@ class Rolls:
                 async with self._desire.draft(revises=False) as draft:
                     draft.can_wait = True
                     told = await self._decide(draft, touched, due)
-                if due and not self._told:  # else the roll would wait for the disk, and its nodes for those that are through
+                if due and not any(roll.here.get(Stand.SWITCHING) for roll in self.active()):  # those would wait for it
                     async with self._desire.draft(revises=False) as draft:
                         told += self._let_go(draft)
             except BaseException:  # none of it has happened: all of it is looked at again

@@ -26,6 +26,10 @@ class Changed:
         self._keys = set()
         return keys
 
+    def begin_anew(self) -> None:
+        """The next time it is all nodes again: what was made of the last ones is not sure."""
+        self._keys = None
+
 
 class Noted:
     """The nodes of which `holds` was true when they last changed. Each change has to be marked in the store."""

@@ -61,6 +61,9 @@ class Census:
             self._counts = found
             ended = self._timer()
             self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else float("-inf")
+        except BaseException:  # some were not looked at
+            self._changed.begin_anew()
+            raise
         finally:
             self._counting = None
 
