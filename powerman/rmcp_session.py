@@ -150,10 +150,15 @@ async def begin(line: Line, where: str, pace: Pace, username: str, password: str
         await step(rmcp.RAKP2, shake.rakp1, shake.take_rakp2, pace.asking())
         if pace.slow:   # some end a session of which no command came in 30 s: the last step of the login goes with the first one
             return Session(where, line, pace, shake.keys(), shake.rakp3(line.tag()))
-        keys = await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4, pace.asking())
+        session = Session(where, line, pace, shake.keys())
+        try:
+            await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4, pace.asking())
+        except BaseException:   # the BMC may have begun it, and some have only one
+            session.leave()
+            raise
+        return session
     except rmcp.WrongPassword:
         raise login_refused(where, username) from None
-    return Session(where, line, pace, keys)
 
 
 def _refusal(where: str, username: str, status: int) -> OperationFailed:

@@ -219,6 +219,7 @@ def test_osd_stopped_during_a_roll_and_started_again(site: Site) -> None:
     site.ceph.stop_osd()
     try:
         site.want(site.images["two"])
+        site.head.wait(lambda: site.head.hellos[-1].cfg_revision == site.head.document["revision"], 60)
         time.sleep(4)
         assert site.head.state()["image"] != "ACTIVE"
     finally:

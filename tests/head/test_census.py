@@ -57,7 +57,7 @@ async def test_what_is_quick_is_counted_each_time(world: World) -> None:
 
 
 async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    census, looked = Census(world.head), list[str]()
+    census, looked = Census(world.head, lambda: 0.0), list[str]()
     look = Census._look
 
     def seen(self: Census, key: str, now: float) -> None:
@@ -80,7 +80,7 @@ async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world
 
 
 async def test_a_count_that_failed_is_made_good_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    census = Census(world.head)
+    census = Census(world.head, lambda: 0.0)
     await census.counts()
     converge(world)
     with monkeypatch.context() as broken:

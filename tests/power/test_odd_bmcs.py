@@ -60,6 +60,15 @@ async def test_no_common_suite_is_an_error_in_words() -> None:
             await mutate(service, "power-discover")
 
 
+async def test_a_login_whose_last_answer_is_lost_leaves_no_session_open() -> None:
+    async with rack(sessions=1, loses=True) as (bmc, service, _):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await mutate(service, "power-discover")
+        bmc.loses = False
+        assert await mutate(service, "power-discover") == {"power": "OFF"}
+
+
 async def test_one_without_a_boot_device_is_switched_on_and_told_of_once() -> None:
     async with rack(boot_device=False) as (_, service, link):
         for _ in range(2):

@@ -15,6 +15,7 @@ from powerman import rmcp
 
 _NO_SESSION_IS_FREE = 0x01
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_LOGIN_S = 5.0
 _CLIENTS_KEPT = 64
 _CLOSING_LOOKS = 10
 
@@ -41,9 +42,17 @@ class _Seen:
     """What a proxy has seen of one client's RMCP+ session: enough to read its packets, and so to know when it is closed."""
 
     def __init__(self, password: bytes) -> None:
-        self.owns = False
+        self.owns, self._asked = False, 0.0
         self._shake = rmcp.Handshake(rmcp.SUITES[17], b"", password, b"", b"")
         self._keys: rmcp.SessionKeys | None = None
+
+    def begins(self, now: float) -> None:
+        """The client asks for a session."""
+        self.owns, self._asked, self._keys = True, now, None
+
+    def holds(self, now: float) -> bool:
+        """Whether the client has one. A login that does not go on is forgotten, as by a BMC."""
+        return self.owns and (self._keys is not None or now - self._asked < _LOGIN_S)
 
     def answer(self, data: bytes) -> None:
         """A packet to the client."""
@@ -112,13 +121,14 @@ class UdpProxy(asyncio.DatagramProtocol):
             return
         known = self._clients.get(addr) or self._new(addr)
         rmcp_plus = len(data) > 16 and data[4] == 6
-        if rmcp_plus and data[5] & 0x3F == rmcp.OPEN_REQUEST and not known.seen.owns:
-            if self.manner.sessions and sum(c.seen.owns for c in self._clients.values()) >= self.manner.sessions:
+        now = self._loop.time()
+        if rmcp_plus and data[5] & 0x3F == rmcp.OPEN_REQUEST and not known.seen.holds(now):
+            if self.manner.sessions and sum(c.seen.holds(now) for c in self._clients.values()) >= self.manner.sessions:
                 self.manner.refused += 1
                 refusal = bytes((data[16], _NO_SESSION_IS_FREE, 0, 0)) + data[20:24]
                 self._front.sendto(rmcp.plain(rmcp.OPEN_RESPONSE, refusal), addr)
                 return
-            known.seen.owns = True
+            known.seen.begins(now)
         if rmcp_plus and known.seen.closes(data):
             known.seen.owns = False
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ _CONSOLE = (0x3D, 0x46, 0x48, 0x49, 0x4B)
 class MiniBmc(asyncio.DatagramProtocol):
     """How it is: the cipher suites that it does, whether it drops others in silence instead of refusing them, whether it knows a
     boot device, how often it forgets it, whether power-on clears it, what it says of the power ("" for the truth), its console if
-    it has one, and how many sessions it has at a time (0: no limit)."""
+    it has one, how many sessions it has at a time (0: no limit), and whether the last answer of each login is lost."""
 
     password: bytes = b"pw"
     suites: tuple[int, ...] = (17, 3)
@@ -40,6 +40,7 @@ class MiniBmc(asyncio.DatagramProtocol):
     least: int = 0              # watts that it caps at
     sol: MiniSol | None = None
     sessions: int = 0
+    loses: bool = False
     commands: list[tuple[int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
     _keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class MiniBmc(asyncio.DatagramProtocol):
         one, two = (hmac.digest(key, bytes((n,)) * 20, digest) for n in (1, 2))
         self._keys[shake.bmc_id] = rmcp.SessionKeys(shake.suite, shake.bmc_id, shake.console_id, one, two[:16])
         check = hmac.digest(key, shake.console_random + shake.bmc_id + shake.guid, digest)[:shake.suite.code_len]
-        return rmcp.plain(rmcp.RAKP4, bytes((body[0], 0, 0, 0)) + shake.console_id + check)
+        return b"" if self.loses else rmcp.plain(rmcp.RAKP4, bytes((body[0], 0, 0, 0)) + shake.console_id + check)
 
     def _message(self, data: bytes, addr: Any) -> bytes:
         session = data[6:10]

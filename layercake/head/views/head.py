@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -31,11 +32,14 @@ class Census:
     def __init__(self, head: Head, timer: Callable[[], float] = time.perf_counter) -> None:
         self._head = head
         self._timer = timer
-        self._changed = Changed(head.store)
         self._of: dict[str, Status] = {}  # of each node that is not as wanted
         self._counts: Counter[Status] = Counter()
         self._until = float("-inf")
         self._counting: asyncio.Task[None] | None = None
+
+    @functools.cached_property
+    def _changed(self) -> Changed:
+        return Changed(self._head.store)
 
     async def counts(self) -> Counter[Status]:
         """By status."""
