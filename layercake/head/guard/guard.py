@@ -38,7 +38,7 @@ from layercake.kraken.errors import Refused
 WRITTEN_S = 5.0
 """So long the next step waits at most for a disk to take that a power cycle is half done."""
 LOOKED_AT = 1000
-"""How many of those that wait are looked at in a second: of 30,000 that are dark it takes 0.2 s, which others would wait for."""
+"""How many of those that wait are looked at in a second, 6 us each: of a large site a third may be dark, and others would wait."""
 _TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
 """The reasons that a node's history tells of; the others are told elsewhere, or pass."""
 _DOCUMENT = "guard/freeze"

@@ -1,4 +1,4 @@
-"""How many nodes of each domain should speak, counted along as nodes change: to look at all of 100,000 took 150 ms each second."""
+"""How many nodes of each domain should speak, counted along as nodes change: to look at all of 4,000 took 5 ms each second."""
 
 from __future__ import annotations
 
