@@ -28,14 +28,14 @@ CACHE_NAME = "cache"
 def initialise(
     data_dir: Path, *, interface: str | None = None, address: str | None = None, gateway: str | None = None,
     dns: Sequence[str] | None = None, options: Mapping[str, Any] | None = None, ask: Ask | None = None, boot: bool = True,
-    echo: Callable[[str], None] = print, cache: Path | None = None, profile: str = "",
+    echo: Callable[[str], None] = print, cache: Path | None = None, profile: str = "", disktools: bool | None = None,
 ) -> Settings:
     """Writes settings, certificate authority and an admin token, and builds minOS.
 
     What is there already stays: running it again completes what is missing (and builds minOS anew). `options` are settings by
-    their dotted names; `ask` asks a person for what was neither given nor can be guessed. `boot` False leaves minOS out, `profile`
-    is the boot profile. `cache` keeps downloaded kernel packages. Raises InputError for what is missing or cannot be used, and
-    where settings that are there say otherwise.
+    their dotted names; `ask` asks a person for what was neither given nor can be guessed. `boot` False leaves minOS out. `profile`
+    is the boot profile, with the programs for disks or without (None: as it was). `cache` keeps downloaded kernel packages. Raises
+    InputError for what is missing or cannot be used, and where settings that are there say otherwise.
     """
     wanted, given = dict(options or {}), Given(interface, address, gateway, None if dns is None else tuple(dns))
     if head_settings.present(data_dir):
@@ -60,7 +60,7 @@ def initialise(
     if not (data_dir / tokens.FILE_NAME).exists():
         echo(f"admin token for the network API: {auth.create(data_dir)}")
     if boot:
-        build_boot(data_dir, cache, echo, profile=profile)
+        build_boot(data_dir, cache, echo, profile=profile, disktools=disktools)
     return settings
 
 

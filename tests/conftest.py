@@ -10,6 +10,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from tests.support.aftermath import pytest_runtest_protocol
 from tests.support.sharing import pytest_xdist_make_scheduler
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -17,4 +18,4 @@ settings.register_profile("layercake", derandomize=True, deadline=None, suppress
 settings.load_profile("layercake")
 
 
-__all__ = ["pytest_xdist_make_scheduler"]
+__all__ = ["pytest_runtest_protocol", "pytest_xdist_make_scheduler"]

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from patience import patience
 from vrack.rack import Rack
 from vrack.spec import HEAD_ADDRESS
 
@@ -176,7 +177,7 @@ class Ceph:
         self._end("ceph-osd")
 
     def _wait_osd(self, up: bool, limit_s: float = 120.0) -> None:
-        end = time.monotonic() + limit_s
+        end = time.monotonic() + patience(limit_s)
         while True:
             (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))
             facts = json.loads(text)
@@ -190,7 +191,7 @@ class Ceph:
         """Until the OSD has a map that the monitor made now: what changes the map waits for that, longer than a client does."""
         self.admin(({"prefix": "osd set", "key": "noscrub"}, ""), ({"prefix": "osd unset", "key": "noscrub"}, ""))
         (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))
-        newest, end = json.loads(text)["epoch"], time.monotonic() + limit_s
+        newest, end = json.loads(text)["epoch"], time.monotonic() + patience(limit_s)
         while json.loads(self.admin(({"osd": 0, "prefix": "status"}, ""))[0])["newest_map"] < newest:
             if time.monotonic() > end:
                 raise CephError(f"the OSD does not follow the monitor after {limit_s:.0f} s; see {self.directory}/log")
@@ -210,7 +211,7 @@ class Ceph:
         order = ("nearfull", near), ("backfillfull", back), ("full", high)
         for name, ratio in order if full else reversed(order):
             self.admin(({"prefix": f"osd set-{name}-ratio", "ratio": float(ratio)}, ""))
-        end = time.monotonic() + 60
+        end = time.monotonic() + patience(60)
         while time.monotonic() < end:
             (text,) = self.admin(({"prefix": "osd dump", "format": "json"}, ""))
             if any("full" in p["flags_names"].split(",") for p in json.loads(text)["pools"]) == full:

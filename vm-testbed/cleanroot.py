@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from patience import patience
+
 from imageapi.build.tools import run
 from layercake.debian.build import FROM_DEBIAN, depends
 from layercake.kraken.errors import OperationFailed
@@ -138,7 +140,7 @@ class CleanRoot:
                  "nsenter", f"--net=/run/netns/{self._network}", "unshare", "--mount", "--propagation", "private",
                  "sh", "-c", outer, "-", str(self._groups), str(group), *alone, "sh", "-c", _START, str(self.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        end = time.monotonic() + START_S
+        end = time.monotonic() + patience(START_S)
         while time.monotonic() < end:
             self._init = self._init or self._pid()
             state = self.run("systemctl", "is-system-running", check=False).stdout.strip() if self._init else ""

@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 from headclient import HeadClient, HeadRunError
 from headrun import HeadRun
+from patience import patience
 from vrack.rack import Rack, RackError
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
@@ -123,7 +124,7 @@ class Cutter:
 
     def _watch(self, what: str, seen: Callable[[], Any], limit_s: float) -> None:
         """Looks as often as it can: a transfer may be over in a tenth of a second. Raises HeadRunError."""
-        end = time.monotonic() + limit_s
+        end = time.monotonic() + patience(limit_s)
         while not seen():
             if time.monotonic() > end:
                 raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self._head.describe()}")

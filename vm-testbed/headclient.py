@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, Any
 
+from patience import patience
+
 
 class HeadRunError(Exception):
     """The head, or a command, did not do what was expected; the text holds what it said."""
@@ -102,7 +104,7 @@ class HeadClient:
         """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
         start = time.monotonic()
         while not condition():
-            if time.monotonic() - start > limit_s:
+            if time.monotonic() - start > patience(limit_s):
                 raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
             time.sleep(0.1)
         return time.monotonic() - start

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ INTERFACE = "br0"
 
 class HeadRun(HeadClient):
     """One head, in the rack's network. `data` is its data directory, `code` where the Layercake is that serves: another version,
-    perhaps; `profile` is the boot profile of its boot set."""
+    perhaps; `profile` is the boot profile of its boot set, which has the programs for disks with `disktools`."""
 
-    def __init__(self, rack: Rack, data: Path, profile: str = "virtual") -> None:
+    def __init__(self, rack: Rack, data: Path, profile: str = "virtual", *, disktools: bool = True) -> None:
         super().__init__(Path("/run") / f"{rack.namespace}-api.sock", data / "head.log")
         self.rack = rack
         self.data = data
-        self.code, self.profile = ROOT, profile
+        self.code, self.profile, self.disktools = ROOT, profile, disktools
         self._whole: dict[str, Any] | None = None
 
     @property
@@ -49,10 +49,11 @@ class HeadRun(HeadClient):
         """Makes the data directory and minOS; `settings` are those that an administrator would choose here (nested)."""
         # Outside the rack's network, which has no way to the package registry.
         profiles.fetch(profiles.KNOWN[self.profile], CACHE)
-        disktools.pack(platform.machine(), CACHE, lambda text: None)
+        if self.disktools:
+            disktools.pack(platform.machine(), CACHE, lambda text: None)
         first = {"socket": str(self.socket), "boot.ra_prefix": "fd99::/64"}
         init(self.data, ["ip", "netns", "exec", self.rack.namespace], {**first, **dotted(settings or {})}, interface=INTERFACE,
-             cache=CACHE, profile=self.profile)
+             cache=CACHE, profile=self.profile, disktools=self.disktools)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Edits the settings (nested), which the head reads when it starts."""
@@ -102,6 +103,16 @@ class HeadRun(HeadClient):
         if check and done.returncode != 0:
             raise HeadRunError(f"layercake {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done
+
+    def follow(self, arguments: Sequence[str], line: Callable[[str], None]) -> int:
+        """Runs the command line as a person would; `line` gets each line as it is printed. Returns the exit status."""
+        argv = [sys.executable, "-m", "layercake.cli.main", *arguments]
+        with subprocess.Popen(argv, cwd=self.code, env={**self.environment, "PYTHONUNBUFFERED": "1"}, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            assert process.stdout is not None  # noqa: S101 (for the type checker)
+            for text in process.stdout:
+                line(text.rstrip("\n"))
+        return process.returncode
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """All nodes by name."""

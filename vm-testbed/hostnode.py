@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
 BRIDGE = "02:6c:61:79:65:72"
@@ -172,7 +174,7 @@ class HostNode:
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             os.kill(process.pid, signal.SIGTERM)
-            end = time.monotonic() + 15
+            end = time.monotonic() + patience(15)
             while process.poll() is None and time.monotonic() < end:
                 time.sleep(0.05)
             if process.poll() is None:

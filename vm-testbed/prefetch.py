@@ -1,6 +1,8 @@
-"""Fetches what tests, demo and benchmarks need from Debian's archive, before they run, with retries; it is kept in the cache.
+"""Fetches what tests, demo and benchmarks need from Debian's archive, before they run; it is kept in the cache.
 
-    python vm-testbed/prefetch.py
+    python vm-testbed/prefetch.py [ITEM...]
+
+prepare.py runs it once for each item, several at once, and tries again what fails.
 """
 
 from __future__ import annotations
@@ -8,8 +10,7 @@ from __future__ import annotations
 import functools
 import platform
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -21,13 +22,11 @@ from serviceimages import CLOUD_PACKAGES, SLURM_PACKAGES, SSH_PACKAGES, WEB_PACK
 from smallimages import PACKAGES, debian_base
 
 from layercake.debian.build import libraries
-from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError
 from minos.build import profiles, python
 from minos.build.debian import debs, disktools, programs, userland
 
 SUITE = "bookworm"
-TRIES, FIRST_S, MOST_S = 5, 5.0, 60.0
 IMAGES = CACHE / "images"
 WANTED: dict[str, Callable[[], object]] = {
     "the nodes' kernel": lambda: profiles.fetch(profiles.KNOWN[profiles.VIRTUAL], CACHE),
@@ -55,20 +54,20 @@ def arm64(cache: Path) -> None:
     disktools.pack(profile.architecture, cache, lambda text: None)
 
 
-def main() -> int:
-    """Exit status 0 when all is there."""
-    for what, fetch in WANTED.items():
-        for attempt in range(1, TRIES + 1):
-            try:
-                fetch()
-                break
-            except LayercakeError as error:
-                print(f"cannot fetch {what} (try {attempt} of {TRIES}): {error}", file=sys.stderr)
-                if attempt == TRIES:
-                    return 1
-                time.sleep(backoff(attempt, FIRST_S, MOST_S))
+def main(items: Sequence[str]) -> int:
+    """Fetches these items, or all; exit status 0 when they are there."""
+    if unknown := [item for item in items if item not in WANTED]:
+        print(f"cannot fetch {unknown[0]}: the items are {', '.join(WANTED)}", file=sys.stderr)
+        return 2
+    for item in items or WANTED:
+        print(item, flush=True)
+        try:
+            WANTED[item]()
+        except LayercakeError as error:
+            print(f"cannot fetch {item}: {error}", file=sys.stderr)
+            return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

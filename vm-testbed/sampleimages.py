@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import serviceimages
@@ -11,6 +17,8 @@ import smallimages
 from headrun import CACHE
 from serviceimages import build_slurm_image, build_ssh_image, build_web_image
 from smallimages import build_plain_image, build_systemd_image
+
+from layercake.kraken.errors import OperationFailed
 
 # Ends at once: what a broken image looks like to a node.
 CRASHING_INIT = """#!/bin/sh
@@ -24,11 +32,15 @@ def _cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
     sources += [path.read_bytes() for path in sorted(serviceimages.SLURM_SCRIPTS.iterdir())]
     digest = hashlib.blake2b(b"".join(sources) + key.encode(), digest_size=6).hexdigest()
     path = CACHE / "images" / f"{name}-{digest}.squashfs"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"partial-{path.name}")
-        make(partial)
-        partial.replace(path)
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f"{name}.lock").open("w") as lock:  # another process may be making it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            partial = path.with_name(f"partial-{path.name}")
+            make(partial)
+            partial.replace(path)
     return path
 
 
@@ -61,3 +73,26 @@ def plain_image(marker: str) -> Path:
 def crashing_image(marker: str) -> Path:
     """An image whose init exits at once with status 3."""
     return _cached(marker, marker + CRASHING_INIT, lambda out: build_plain_image(out, marker, script=CRASHING_INIT))
+
+
+def started(*versions: str) -> subprocess.Popen[str]:
+    """A process that builds systemd images and then prints {version: path} as JSON."""
+    return subprocess.Popen([sys.executable, __file__, *versions], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def main(versions: list[str]) -> int:
+    """Builds these systemd images side by side; the exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the tools that it runs end with it
+    with ThreadPoolExecutor(len(versions)) as pool:
+        try:
+            paths = dict(zip(versions, map(str, pool.map(systemd_image, versions)), strict=True))
+        except OperationFailed as error:
+            print(f"{error.message}; {error.hint}" if error.hint else error.message, file=sys.stderr)
+            return 1
+    print(json.dumps(paths))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,11 +6,15 @@ the console that the system is up, and which version of the image it is.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from imageapi.build.squash import squash
 from imageapi.build.tools import run
@@ -62,6 +66,8 @@ MASKED = ("console-getty.service", "getty.target", "systemd-logind.service", "ap
           "modprobe@.service", "proc-sys-fs-binfmt_misc.automount", "sys-fs-fuse-connections.mount", "systemd-pstore.service",
           "systemd-sysusers.service", "e2scrub_reap.service", "systemd-boot-system-token.service")
 PACKAGES = ("systemd", "systemd-sysv", "dbus")
+ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""In namespaces of its own for mounts and processes, and dead when its parent is."""
 
 
 def build_plain_image(out: Path, marker: str, *, script: str = PLAIN_INIT) -> Path:
@@ -120,17 +126,33 @@ def unpacked(base: Path) -> Iterator[Path]:
 
 
 def debian_base(cache: Path, name: str, packages: Sequence[str], suite: str) -> Path:
-    """Debian's essential packages and some more, untouched, as a tar file; made once. Raises OperationFailed."""
+    """Debian's essential packages and some more, untouched, as a tar file; made once. Whoever asks for one that another process
+    is making waits for it. Raises OperationFailed."""
     cache.mkdir(parents=True, exist_ok=True)
     base = cache / f"{name}-{suite}.tar"
-    if not base.exists():
-        partial = cache / f"partial-{name}-{suite}.tar"
-        excludes = [f"--dpkgopt=path-exclude=/{path}/*" for path in NOT_NEEDED[:5]]
-        run(["mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(packages)}", *excludes, suite, str(partial)],
-            f"build the {name} image", "mmdebstrap",
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"})
-        partial.replace(base)
+    if base.exists():
+        return base
+    with (cache / f"{base.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not base.exists():
+            _bootstrap(base, name, packages, suite)
     return base
+
+
+def _bootstrap(base: Path, name: str, packages: Sequence[str], suite: str) -> None:
+    """Makes a base. mmdebstrap is alone with its mounts and processes, so that nothing of it is left when it is killed; its files
+    are in a directory that the next run clears."""
+    partial, scratch = base.with_name(f"partial-{base.name}"), base.with_name(f"partial-{base.name}.d")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    excludes = [f"--dpkgopt=path-exclude=/{path}/*" for path in NOT_NEEDED[:5]]
+    try:
+        run([*ALONE, "mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(packages)}", *excludes, suite,
+             str(partial)], f"build the {name} image", "mmdebstrap",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)})
+        partial.replace(base)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -139,3 +161,10 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     path.unlink(missing_ok=True)
     path.write_text(text)
     path.chmod(mode)
+
+
+if __name__ == "__main__":  # by the system's own Python, before there is a virtual environment
+    try:
+        debian_base(Path(sys.argv[1]), "systemd", PACKAGES, "bookworm")
+    except OperationFailed as failure:
+        sys.exit(f"{failure.message}\n{failure.hint or ''}")

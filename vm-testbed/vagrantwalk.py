@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 from cleanroot import KERNELS
+from patience import patience
 from sampleimages import systemd_image
 from vagrantbox import box
 from vrack import netns
@@ -70,7 +71,7 @@ class Walk:
         script = ROOT / "vm-testbed/vrack/libvirtd.sh"
         no_kvm = [] if self._driver == "kvm" else ["no-kvm"]
         self._libvirtd = spawn(["ip", "netns", "exec", self._namespace, str(script), str(self._libvirt), *no_kvm], log)
-        until = time.monotonic() + LIBVIRTD_LIMIT_S
+        until = time.monotonic() + patience(LIBVIRTD_LIMIT_S)
         while not (self._libvirt / "run/libvirt-sock").exists() or self.virsh("version").returncode != 0:
             if self._libvirtd.poll() is not None or time.monotonic() > until:
                 raise OperationFailed(f"cannot start libvirtd:\n{log.read_text(errors='replace')[-1000:]}")

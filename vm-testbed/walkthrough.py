@@ -20,6 +20,7 @@ from pathlib import Path
 import yaml
 from cleanroot import KERNELS, SUITES, CleanRoot, base
 from headrun import CACHE, INTERFACE
+from patience import patience
 from sampleimages import systemd_image
 from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
@@ -54,7 +55,7 @@ class Walk:
 
     def until_converged(self) -> None:
         """Looks at the nodes until all are as they are wanted. Raises OperationFailed with what the head has to say of them."""
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + patience(LIMIT_S)
         while time.monotonic() < end:
             nodes = json.loads(self.machine.run("layercake", "node", "list", "--json").stdout)["nodes"]
             if nodes and all(n["status"] == "converged" for n in nodes):

@@ -12,7 +12,7 @@ from layercake.cli.common.asking import at_stake, who
 from layercake.cli.common.client import quoted
 from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import YELLOW, Column, Output, moment, size
-from layercake.cli.head import data_option
+from layercake.cli.head import data_option, disktools_option
 from layercake.cli.rolls import one_line, plan_options, plan_request, watched
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import NotFound
@@ -137,6 +137,7 @@ def list_profiles(app: App) -> Answer:
               help="Module sets (server-nics, storage, infiniband, ipmi, usb, misc), and modules by their names.")
 @click.option("--firmware", callback=_words, metavar="PACKAGE|DIR,..",
               help="Where the firmware is that modules ask for: Debian packages, directories.")
+@disktools_option
 def build_profile(app: App, data_dir: Path, name: str, **changes: Any) -> Answer:
     """Build a boot set by PROFILE on this machine. What is not said stays as it was when PROFILE was last built; `server` (machines
     as they are sold) and `virtual` (virtual machines of KVM) need no telling. No node that boots another set of it boots the new

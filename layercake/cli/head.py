@@ -22,6 +22,10 @@ _SERVICES = (Column("SERVICE"), Column("STATE", styled=True), Column("PID", righ
 data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DATA, show_default=True,
                             envvar="LAYERCAKE_DATA", show_envvar=True, help="Where the head keeps its state.")
 
+disktools_option = click.option(
+    "--disktools/--no-disktools", default=None,
+    help="Whether nodes can get the programs for disks (`disks` in the inventory): yes, unless the profile says otherwise.")
+
 
 @command()
 @data_option
@@ -34,11 +38,12 @@ data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_t
 @click.option("--profile", default="server", show_default=True,
               help="The boot profile: `server` for machines as they are sold, `virtual` for virtual machines of KVM.")
 @click.option("--boot/--no-boot", default=True, show_default=True, help="Whether to build what nodes boot (kernel, minOS).")
+@disktools_option
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
               help="Where downloaded kernel packages are kept; `cache` in the data directory if not given.")
 @yes_option
 def init(app: App, data_dir: Path, settings: Sequence[str], profile: str, boot: bool, cache: Path | None, yes: bool,
-         dns: str | None, **said: str | None) -> Answer:
+         dns: str | None, disktools: bool | None, **said: str | None) -> Answer:
     """Set up a head on this machine: settings, keys, what the nodes boot.
 
     What is not said by an option is found out. What cannot be found out is asked, on a terminal and without --yes. Run it again to
@@ -50,7 +55,8 @@ def init(app: App, data_dir: Path, settings: Sequence[str], profile: str, boot: 
     ask = None if yes or app.out.json or not sys.stdin.isatty() else _ask
     lines: list[str] = []
     initialise(data_dir, **said, dns=None if dns is None else dns.split(","), options=dict(map(setting, settings)), ask=ask,
-               profile=profile, boot=boot, cache=cache, echo=lines.append if app.out.json else app.out.line)
+               profile=profile, boot=boot, cache=cache, disktools=disktools,
+               echo=lines.append if app.out.json else app.out.line)
     return Answer({"data_dir": str(data_dir), "messages": lines})
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +22,7 @@ from minos.build import cpio, hardware, kernel, profiles, python, tree
 from minos.build.debian import debs, disktools, programs
 from minos.build.debian.userland import Userland
 from minos.build.debian.userland import of as of_userland
+from minos.build.packing import compress
 from minos.build.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,11 +44,6 @@ LIMIT = 10 * 1000 * 1000
 HARDWARE, CARDS, MODULES, DISKTOOLS = "hardware.img", "cards.json", tree.MODULES, disktools.DISKTOOLS
 BESIDE = (HARDWARE, MODULES, DISKTOOLS)
 """The parts that are files of their own, beside minos.img."""
-COMPRESSORS: Mapping[str, tuple[str, ...]] = {
-    "zstd": ("zstd", "-q", "-19", "--no-progress", "-c"),
-    "xz": ("xz", "-9e", "--check=crc32", "-c"),
-    "none": ("cat",),
-}
 _LEVEL = 12
 """Of the drivers in hardware.img: 19 takes eight times as long, and one part in twenty less."""
 
@@ -182,19 +176,6 @@ esac
 """
 
 
-def compress(data: bytes, compression: str) -> bytes:
-    """One archive compressed. Single-threaded, because the output of parallel compressors depends on the machine."""
-    if compression not in COMPRESSORS:
-        raise InputError(f"cannot compress with {compression!r}: choose one of {', '.join(COMPRESSORS)}")
-    command = COMPRESSORS[compression]
-    if not shutil.which(command[0]):
-        raise InputError(f"cannot build minOS: {command[0]} is not installed", hint=f"apt-get install {command[0]}")
-    done = subprocess.run(command, input=data, capture_output=True)
-    if done.returncode:
-        raise OperationFailed(f"cannot compress the initramfs: {done.stderr.decode('utf-8', 'replace').strip()}")
-    return done.stdout + b"\0" * (-len(done.stdout) % 4)
-
-
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
     """Builds vmlinuz, minos.img, agent.zip, modules.squashfs, disktools.squashfs and minos.json in options.out. Raises
     LayercakeError with what is missing."""
@@ -212,8 +193,9 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     for_images, unpacked = tree.pack(found, _firmware(found, extra, places), options.cache)
     archives = {name: cpio.archive(entries) for name, entries in collect(options, found, closure, userland).items()}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        drivers = pool.submit(_drivers, extra, options.compression) if extra is not None else None
-        packed = dict(zip(archives, pool.map(lambda name: compress(archives[name], options.compression), archives), strict=True))
+        drivers = pool.submit(_drivers, extra, options) if extra is not None else None
+        packed = dict(zip(archives, pool.map(lambda data: compress(data, options.compression, options.cache), archives.values()),
+                          strict=True))
     if options.ca:
         packed["site"] = archives["site"] = cpio.archive({CA_PATH: _file(options.ca)})
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
@@ -250,6 +232,9 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
 
 def _disktools(options: BuildOptions, say: Callable[[str], None]) -> Path | None:
     """The programs for nodes with disks; a site that cannot have them now, and may have no such nodes, boots all the same."""
+    if not options.profile.disktools:
+        say("the set has no programs for disks, as its profile says: nodes that boot it can do nothing with theirs")
+        return None
     try:
         return disktools.pack(options.profile.architecture, options.cache, say)
     except OperationFailed as error:
@@ -262,8 +247,9 @@ def _hardware(options: BuildOptions, found: kernel.Kernel, places: Sequence[Path
     return hardware.collect(found, names, places) if names else None
 
 
-def _drivers(extra: hardware.Hardware, compression: str) -> tuple[bytes, int]:
-    return hardware.archive(extra, lambda data: compress(data, compression), 0 if compression == "none" else _LEVEL)
+def _drivers(extra: hardware.Hardware, options: BuildOptions) -> tuple[bytes, int]:
+    level = 0 if options.compression == "none" else _LEVEL
+    return hardware.archive(extra, lambda data: compress(data, options.compression, options.cache), level)
 
 
 def _firmware(found: kernel.Kernel, extra: hardware.Hardware | None, places: Sequence[Path]) -> dict[str, Path]:

@@ -71,7 +71,8 @@ def _package(architecture: str, flavour: str = "") -> str:
 class Profile:
     """A recipe, for machines of one `architecture`, as `uname -m` calls it. `kernel` is a Debian package, or the path of an image
     whose modules are in the directory `kernel_modules`. `modules` are names of SETS and of modules. `firmware` are Debian packages,
-    and directories laid out as /lib/firmware: what the modules may ask for is taken out of them."""
+    and directories laid out as /lib/firmware: what the modules may ask for is taken out of them. Without `disktools` the nodes have
+    no programs for disks, so nothing can be done with theirs (`disks` in the inventory)."""
 
     name: str
     kernel: str = _package(platform.machine())
@@ -79,6 +80,7 @@ class Profile:
     modules: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     architecture: str = platform.machine()
+    disktools: bool = True
 
     def check(self) -> Profile:
         """Itself. Raises InputError for what cannot be a profile."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from goldenfile import answers, asks, described, distilled, essence, http, payload, ports, tftp
+from patience import patience
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
@@ -40,7 +41,7 @@ def address(namespace: str, interface: str, text: str) -> None:
 
 def until(running: Running, seen: Callable[[], bool], what: str) -> None:
     """The service has done what its client has seen already: asks it until then."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + patience(LIMIT_S)
     while not seen():
         assert time.monotonic() < end, what
         running.stats()

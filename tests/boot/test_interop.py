@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
@@ -45,7 +46,7 @@ def options_of(packet: Packet) -> dict[Any, Any]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patience import patience
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
@@ -133,7 +134,7 @@ def replies(packets: PacketSocket, asked: bytes, *wanted: Callable[[Packet], boo
     packets.sock.settimeout(seconds)
     packets.sock.send(asked)
     found: dict[int, Packet] = {}
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     with contextlib.suppress(TimeoutError):
         while len(found) < len(wanted) and time.monotonic() < end:
             data, address = packets.sock.recvfrom(4096)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 from scapy.layers import dhcp6
 from scapy.packet import Packet
 
@@ -174,7 +175,7 @@ def test_the_program_is_had_by_ipv6(running: Running, wire: Wire, files: dict[st
     address(wire.head, wire.head_if, "fd99::1")
 
     def fetch(sock: socket.socket) -> tuple[Packet, bytes]:
-        answer, end = b"", time.monotonic() + 50.0
+        answer, end = b"", time.monotonic() + patience(50.0)
         sock.settimeout(1.0)
         while not answer and time.monotonic() < end:
             try:

@@ -12,6 +12,7 @@ import pytest
 import rados
 import rbd
 from cephrun import POOL, Ceph
+from patience import patience
 from smallimages import build_plain_image
 
 from imageapi.store.hashtree import HashTree
@@ -259,7 +260,7 @@ def test_full_pool_is_a_clear_error_and_leaves_nothing(ceph: Ceph, store: ImageS
         start = time.monotonic()
         with pytest.raises(OperationFailed, match=f"pool {POOL} is full"):
             store.add(files[1], "more", {})
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < patience(10)
         assert [i.name for i in store.list()] == ["app"]
         store.verify("app")
     finally:
@@ -274,7 +275,7 @@ def test_monitor_away_is_a_clear_error_in_bounded_time(ceph: Ceph, store: ImageS
         start = time.monotonic()
         with pytest.raises(Unreachable, match="does not answer in time"):
             store.check()
-        assert time.monotonic() - start < 8
+        assert time.monotonic() - start < patience(8)
         assert store.attachment(image.digest) is not None, "the head goes on telling nodes what it knows"
         with pytest.raises(Unreachable, match="image app was removed, but not its content"):
             store.remove("app")
@@ -293,7 +294,7 @@ def test_osd_away_is_a_clear_error_in_bounded_time_and_leaves_nothing(
         start = time.monotonic()
         with pytest.raises(Unreachable, match="does not answer in time"):
             store.add(files[0], "app", {})
-        assert time.monotonic() - start < 12
+        assert time.monotonic() - start < patience(12)
         assert store.list() == []
     finally:
         ceph.start_osd()
@@ -310,4 +311,4 @@ def test_a_helper_that_hangs_or_dies_is_a_clear_error(ceph: Ceph, tmp_path: Path
         start = time.monotonic()
         with pytest.raises(kind, match=text):
             Errands(cluster_of(ceph), python=str(python), stall_s=1.0).run("check", "use the pool")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < patience(5)

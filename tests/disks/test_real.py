@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from headrun import CACHE
+from patience import patience
 
 from imageapi.node import mount
 from imageapi.node.attach import loop
@@ -49,7 +50,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 def free(device: str, limit_s: float = 60.0) -> None:
     """Waits until nobody has a device mounted."""
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + patience(limit_s)
     while True:
         try:
             os.close(os.open(device, os.O_RDONLY | os.O_EXCL))

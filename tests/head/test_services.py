@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from patience import patience
 
 from layercake.head.hosting.host import ModuleHost, Start
 from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
@@ -37,7 +38,7 @@ def launch(**settings: Any) -> Launch:
 
 
 async def until(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + patience(limit_s)
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         await asyncio.sleep(0.02)
@@ -161,7 +162,7 @@ def test_defect_9_no_service_outlives_a_killed_head(tmp_path: Path) -> None:
         head.wait()
         if head.stdout is not None:
             head.stdout.close()
-    end = time.monotonic() + 60
+    end = time.monotonic() + patience(60)
     while _alive(pid):
         assert time.monotonic() < end, f"service {pid} outlived its head"
         time.sleep(0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from layercake.base.netlink import attributes
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from tests.support.images import Node, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
+from tests.support.servers import answers, connected
 
 DIGEST = "blake2b:" + "a" * 64
 HTTP = {"kind": "http", "url": "http://h/x", "digest": DIGEST, "size": 5}
@@ -219,10 +219,7 @@ def server(tmp_path: Path, image: Path) -> Iterator[Path]:
     path = tmp_path / "nbd.sock"
     process = subprocess.Popen(["qemu-nbd", "-k", str(path), "-f", "raw", "-r", "-t", "-x", "disk", str(image)])
     try:
-        deadline = time.monotonic() + 60
-        while not path.exists():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
+        answers(path, process)
         yield path
     finally:
         process.terminate()
@@ -230,16 +227,11 @@ def server(tmp_path: Path, image: Path) -> Iterator[Path]:
 
 
 def test_the_nbd_handshake_against_a_foreign_server(server: Path, image: Path) -> None:
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(server))
+    with connected(server) as link:
         found = nbd.handshake(link, "disk")
     assert found.size == -(-image.stat().st_size // 512) * 512 and found.flags & nbd.FLAG_READ_ONLY
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(server))
-        with pytest.raises(OperationFailed, match="export 'other'"):
-            nbd.handshake(link, "other")
+    with connected(server) as link, pytest.raises(OperationFailed, match="export 'other'"):
+        nbd.handshake(link, "other")
 
 
 def test_netlink_attributes_go_there_and_back() -> None:

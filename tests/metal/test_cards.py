@@ -12,7 +12,6 @@ others have joined.
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.servers import connected
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
@@ -251,8 +252,7 @@ def test_a_device_gets_a_driver_that_the_profile_does_not_have(site: Site, node:
 
 
 def test_a_device_that_is_plugged_in_later_gets_one_too(site: Site) -> None:
-    with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(monitor(site.image)))
+    with connected(monitor(site.image)) as line:
         line.sendall(b"chardev-add null,id=serial\ndevice_add usb-serial,bus=usb.0,chardev=serial,always-plugged=on\n")
         site.head.wait("n2 has a serial line", lambda: site.fetched("n2").get("ftdi_sio"), 180)
     assert "ttyUSB0" in site.says("n2", "ls", "/dev")

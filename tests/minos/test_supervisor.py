@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from minos.supervisor import describe
 
@@ -38,7 +39,7 @@ time.sleep(100)
 
 
 def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)

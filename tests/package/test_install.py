@@ -16,6 +16,7 @@ import pytest
 from cleanroot import ADDRESS, INTERFACE, KERNELS, CleanRoot
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from patience import patience
 from sampleimages import plain_image
 
 from layercake.debian.build import PYTHONS, depends
@@ -32,7 +33,7 @@ HANGS = "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\nRestartSec=1\n"
 
 def until(what: str, done: Callable[[], Any]) -> Any:
     """Waits for what must be seen; returns it."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + patience(LIMIT_S)
     while time.monotonic() < end:
         if found := done():
             return found

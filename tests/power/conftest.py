@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from vrack import BmcKind, Firmware, Rack, VmSpec
+from vrack.rack import Rack
+from vrack.spec import BmcKind, Firmware, VmSpec
 
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.drivers.table import Shared

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from vrack import Rack
+from patience import patience
+from vrack.rack import Rack
 
 from layercake.moduleapi.service import FakeLink
 from powerman.driver import Look
@@ -88,7 +89,7 @@ def test_a_thousand_dead_bmcs_end_in_seconds(silence: str, driver: str) -> None:
     assert len(found) == 1000
     assert sum(row["result"] == "unreachable" for row in found.values()) >= 700, "most of them were asked"
     # 15 s, and what a busy machine needs to say so for a thousand; one after the other it would be an hour.
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < patience(60)
 
 
 async def test_one_that_is_busy_is_not_dead(world: Any) -> None:

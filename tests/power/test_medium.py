@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from virt.firmware.varstore.edk2 import Edk2VarStore
-from vrack import Rack
+from vrack.rack import Rack
 
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 from layercake.moduleapi.fields import Mistake

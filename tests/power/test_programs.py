@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import encode_basic_auth, web
 from aiohttp.test_utils import TestServer
+from patience import patience
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from powerman.driver import LoginRefused, PowerState, Unsupported
@@ -72,7 +73,7 @@ class Pdus:
             log = (self.directory / f"log{number}").open("wb")
             self._running.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             log.close()
-        until = time.monotonic() + 60
+        until = time.monotonic() + patience(60)
         while any(self.outlets(number) is None for number in range(2)):
             assert time.monotonic() < until, (self.directory / "log0").read_text()
             time.sleep(0.1)

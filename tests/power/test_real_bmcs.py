@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vrack import BmcKind, Firmware, Rack, VmSpec
+from patience import patience
+from vrack.rack import Rack
+from vrack.spec import BmcKind, Firmware, VmSpec
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.moduleapi.service import FakeLink, MutationRequest
@@ -261,7 +263,7 @@ def test_a_bmc_that_hangs_for_a_while(bmcs: Rack, slot: int) -> None:
         began = time.monotonic()
         with pytest.raises(Unreachable):
             await mutate(service, "power-on", name, timeout=10.0)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < patience(10)
         bmcs.resume_bmc(slot)
         assert await mutate(service, "power-on", name) == {"power": "ON"}
         assert await mutate(service, "power-off", name) == {"power": "OFF"}

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from vrack import Rack
+from vrack.rack import Rack
 
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.service import FakeLink

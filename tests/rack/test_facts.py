@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vrack import BmcKind, Firmware, NicRom, VmSpec, qemu, standard_nodes
+from vrack import qemu
 from vrack.inventory import inventory
-from vrack.spec import place_all
+from vrack.spec import BmcKind, Firmware, NicRom, VmSpec, place_all, standard_nodes
 
 from tests.support.inventory import bmc_of, load
 

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vrack import Rack, RackError, VmSpec, netns, qemu
+from patience import patience
+from vrack import netns, qemu
+from vrack.rack import Rack, RackError
+from vrack.spec import VmSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +50,7 @@ def processes_of(directory: Path) -> list[str]:
 
 def wait_for_nothing(directory: Path, namespace: str, limit_s: float = 60.0) -> None:
     """Waits until no process and no namespace of a rack is left."""
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + patience(limit_s)
     while processes_of(directory) or netns.exists(namespace):
         assert time.monotonic() < end, (processes_of(directory), namespace)
         time.sleep(0.05)
@@ -69,7 +72,7 @@ def tool(rack: Rack, *words: str) -> list[str]:
 
 def hear(terminal: int, what: bytes, limit_s: float = 60.0) -> None:
     """Reads a terminal until something was said there."""
-    end, said = time.monotonic() + limit_s, b""
+    end, said = time.monotonic() + patience(limit_s), b""
     while what not in said:
         ready, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
         assert ready, said
@@ -203,7 +206,7 @@ def test_a_killed_hypervisor_takes_everything_with_it(tmp_path: Path) -> None:
         machine = rack.machine(0)["pid"]
         hypervisor = int(Path(f"/proc/{machine}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(hypervisor, signal.SIGKILL)
-        end = time.monotonic() + 60
+        end = time.monotonic() + patience(60)
         while netns.processes(rack.namespace):
             assert time.monotonic() < end
             time.sleep(0.02)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import patience
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 from scapy.utils import rdpcap
-from vrack import Rack
 from vrack.client import ask
+from vrack.rack import Rack
 from vrack.recording import SNAP, Recording
 
 pytestmark = pytest.mark.root
@@ -32,7 +33,7 @@ for number in itertools.count():
 
 def seen(file: Path, what: Callable[[Packet], object]) -> list[Packet]:
     """The frames of a kind in a recording that goes on, once there is one."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + patience(60)
     while not (found := [frame for frame in rdpcap(str(file)) if what(frame)]):
         assert time.monotonic() < end, "it was never recorded"
         time.sleep(0.05)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from layercake.kraken.errors import LayercakeError
 from layercake.sim import namespace, site
 from layercake.sim.api import Api
@@ -53,7 +55,7 @@ class Simulation:
             with contextlib.suppress(OSError, LayercakeError):
                 if true():
                     return time.monotonic() - start
-            if self.process.poll() is not None or time.monotonic() - start > limit:
+            if self.process.poll() is not None or time.monotonic() - start > patience(limit):
                 raise AssertionError(f"not {what} after {time.monotonic() - start:.0f} s:\n" + "\n".join(self.lines[-20:]))
             time.sleep(0.1)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
@@ -93,7 +94,7 @@ class Site:
         return await asyncio.to_thread(self.slurm.state, name)
 
     async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 180.0) -> None:
-        end = time.monotonic() + limit_s
+        end = time.monotonic() + patience(limit_s)
         while not (found := condition()) or (asyncio.iscoroutine(found) and not await found):
             events = [f"{e.node} {e.kind} {e.text}" for e in self.head.store.events][-30:]
             told = [f"waited in vain: {what}", *events, self.slurm.log(), self.nodes[0].log()[-2000:]]

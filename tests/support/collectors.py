@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from patience import patience
 
 TEMPLATE = ("%timestamp:::date-rfc3339%\\t%pri%\\t%hostname%\\t%app-name%\\t%msgid%\\t%structured-data%\\t%msg%\\n")
 
@@ -49,7 +50,7 @@ class Syslog:
 
     def _listens(self) -> None:
         """Waits until it does."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + patience(60)
         while not _bound(self.kind, self.port):
             assert time.monotonic() < until, "rsyslogd does not listen"
             time.sleep(0.02)

@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from layercake.head import pki
 from layercake.head.modules import standard
 from layercake.head.pki import Authority
@@ -108,7 +110,7 @@ class FakeHead:
 
     def log(self, container: str, what: str, seconds: float = 120.0) -> str:
         """A container's output as soon as `what` is in it: a container that runs has not always written yet."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while True:
             number = next(self._numbers)
             self.ask(number, kind="logs", container=container, lines=50)
@@ -136,7 +138,7 @@ class FakeHead:
         return self.layout.unpack(self.hellos[-1].state) if self.hellos else {}
 
     def wait(self, what: Callable[[], object], seconds: float = 120.0) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while not what():
             assert time.monotonic() < deadline, f"not in {seconds} s; state {self.state()}, events {self.events[-6:]}"
             time.sleep(0.01)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from imageapi.events import unheard
 from imageapi.node.attach.fetch import Body, Fetch, FileBody
 from imageapi.node.attach.kinds import Attachments
@@ -97,7 +99,7 @@ def spec_of(path: Path, name: str, **container: Any) -> ImageSpec:
 
 
 def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)

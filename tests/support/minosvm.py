@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
 from imageapi.store.tickets import Tickets
@@ -22,6 +24,7 @@ from minos.build import BuildOptions, append_files, build
 from minos.build.builder import MODULES
 from tests.support.fake_head import FakeHead
 from tests.support.nodeclient import NodeClient
+from tests.support.servers import connected
 
 CACHE = Path.home() / ".cache/layercake"
 MAC = "52:54:00:00:01:00"
@@ -91,9 +94,8 @@ class Machine:
 
     def cable(self, card: int, plugged: bool) -> None:
         """Plugs a card's cable in, or pulls it out."""
-        with socket.socket(socket.AF_UNIX) as monitor:
-            monitor.settimeout(30)
-            monitor.connect(str(self._monitor))
+        with connected(self._monitor, self.process) as monitor:
+            monitor.settimeout(patience(30))
             seen = b""
             for command in (b"", f"set_link card{card} {'on' if plugged else 'off'}\n".encode()):
                 monitor.sendall(command)

@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from patience import patience
+
 from minos import syscalls
 from minos.supervisor import Supervisor
 
@@ -71,7 +73,7 @@ def _body(run: Path, body: Callable[[Path], None], writer: int) -> None:
 
 def _read(reader: int, timeout: float) -> str:
     """What the body has to say, until it has said all."""
-    data, deadline = b"", time.monotonic() + timeout
+    data, deadline = b"", time.monotonic() + patience(timeout)
     while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
         chunk = os.read(reader, 65536)
         if not chunk or (data := data + chunk) == b"ok":
@@ -81,7 +83,7 @@ def _read(reader: int, timeout: float) -> str:
 
 def _end(child: int) -> None:
     """Waits for the supervisor; one that hangs is killed with all of its session."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while os.waitpid(child, os.WNOHANG)[0] == 0:
         if time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):

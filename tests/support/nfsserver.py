@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from patience import patience
+
 CONFIG = """
 NFS_CORE_PARAM {{ Protocols = 3,4; mount_path_pseudo = true; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }}
 NFSV4 {{ Graceless = true; RecoveryRoot = {home}/recovery; Lease_Lifetime = 10; }}
@@ -33,7 +35,7 @@ class NfsServer:
         config.write_text(CONFIG.format(home=self._home, export=self.export))
         script = f"mount -t tmpfs none /run; rpcbind; exec ganesha.nfsd -F -f {config} -L {log} -p /run/ganesha.pid"
         self.process = subprocess.Popen([*self._prefix, "unshare", "-m", "--propagation", "private", "sh", "-c", script])
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + patience(120)
         while not (log.exists() and "NFS SERVER INITIALIZED" in log.read_text()):
             said = log.read_text() if log.exists() else "no word of ganesha"
             assert self.process.poll() is None and time.monotonic() < deadline, said

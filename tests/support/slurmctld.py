@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 CONF = """\
 ClusterName=test
 SlurmctldHost={host}({address})
@@ -73,7 +75,7 @@ class Slurmctld:
         with (at / "out.log").open("wb") as log:
             self._process = subprocess.Popen([*inside, "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                              start_new_session=True)
-        end = time.monotonic() + 120
+        end = time.monotonic() + patience(120)
         while "UP" not in self.run("scontrol", "ping", check=False):
             assert self._process.poll() is None and time.monotonic() < end, self.log()
             time.sleep(0.1)

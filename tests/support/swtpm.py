@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
 from pathlib import Path
+
+from patience import patience
 
 from minos.tpm.commands import Tpm
 from minos.tpm.device import MOST
 from minos.tpm.wire import SHA256, sized, u8, u16, u32
+from tests.support.servers import answers, connected
 
 _EXTEND, _FLUSH = 0x182, 0x165
 
@@ -18,9 +19,8 @@ class Wire:
     """A connection to it (minos.tpm.device.Transport)."""
 
     def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(20)
-        self._socket.connect(str(path))
+        self._socket = connected(path)
+        self._socket.settimeout(patience(20))
 
     def exchange(self, command: bytes) -> bytes:
         self._socket.sendall(command)
@@ -64,9 +64,7 @@ class SoftTpm:
         self._process = subprocess.Popen(
             ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={self.directory}/state", "--server", f"type=unixio,path={place}",
              "--ctrl", f"type=unixio,path={self.directory}/control", "--flags", "not-need-init,startup-clear"])
-        until = time.monotonic() + 20
-        while not place.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        answers(place, self._process)
 
     def stop(self) -> None:
         if self._process is not None:

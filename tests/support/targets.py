@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from patience import patience
+
 IQN = "iqn.2026-11.org.example:disks"
 
 
@@ -30,7 +32,7 @@ class Target:
         Path("/var/run/tgtd").mkdir(exist_ok=True)
         self.process = subprocess.Popen([*self._prefix, "tgtd", "-f", "-C", self._number, "--iscsi", f"portal={self._portal}"],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience(60)
         while self._admin("--mode", "sys", "--op", "show", check=False):
             assert time.monotonic() < deadline and self.process.poll() is None, "tgtd does not come up"
             time.sleep(0.05)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from headrun import ROOT
+from patience import patience
 from vrack import netns
 
 from layercake import __version__
@@ -155,7 +156,7 @@ def test_bmc_unreachable_for_a_while_stalls_nobody(site: Site) -> None:
         asked = time.monotonic()
         rows = {r["node"]: r for r in site.head.api("GET", "/v1/power?range=n1")["power"]}
         assert rows["n1"]["power"] == "ON"
-        assert time.monotonic() - asked < 3
+        assert time.monotonic() - asked < patience(3)
         assert site.head.nodes()["n0"]["status"] == "converged", "a dead BMC is no reason to touch a node that runs"
     finally:
         site.rack.resume_bmc(0)

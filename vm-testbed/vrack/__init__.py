@@ -1,6 +1,4 @@
-"""A virtual rack: QEMU machines that stay off until their own virtual BMC, spoken to by IPMI or Redfish, powers them on."""
+"""A virtual rack: QEMU machines that stay off until their own virtual BMC, spoken to by IPMI or Redfish, powers them on.
 
-from vrack.rack import Rack, RackError
-from vrack.spec import BmcKind, Firmware, NicRom, VmSpec, standard_nodes
-
-__all__ = ["BmcKind", "Firmware", "NicRom", "Rack", "RackError", "VmSpec", "standard_nodes"]
+Nothing is imported here: what runs before anything is installed uses the parts that need the standard library only.
+"""

@@ -15,6 +15,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from vrack import netns
 from vrack.around import Around
 from vrack.rack import Rack, RackError
@@ -71,7 +73,7 @@ class FaultyNetwork(Around):
         with self.log.open("w") as log:
             self._process = self._rack.exec(["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "vrack.switch", str(config)],
                                             env={"PYTHONPATH": str(_HERE)}, stdout=log, stderr=log)
-        limit = time.monotonic() + _LIMIT_S
+        limit = time.monotonic() + patience(_LIMIT_S)
         while "forwards" not in self.log.read_text():
             if self._process.poll() is not None or time.monotonic() > limit:
                 raise RackError(f"cannot make a faulty network: the switch does not run\n{self.log.read_text()[-1000:]}")

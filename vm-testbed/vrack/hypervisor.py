@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from vrack import netns
 from vrack.libvirt_room import LibvirtRoom
 from vrack.metal import Machine, end, spawn
@@ -56,7 +58,7 @@ class Hypervisor:
         """Starts the BMCs and waits until each answers. Raises RuntimeError naming the first that does not."""
         for bmc in self.bmcs:
             self._running[bmc.node] = spawn(bmc.argv, bmc.log)
-        limit = time.monotonic() + limit_s
+        limit = time.monotonic() + patience(limit_s)
         for bmc in self.bmcs:
             while not (_ipmi_answers if bmc.kind == "ipmi" else _tcp_answers)(bmc.address, bmc.port):
                 if self._running[bmc.node].poll() is not None or time.monotonic() > limit:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from patience import patience
+
 from vrack.metal import end, spawn
 from vrack.qemu import OVMF_CODE, OVMF_VARS, QEMU
 from vrack.secrets import RackSecrets
@@ -106,7 +108,7 @@ class LibvirtRoom:
         log = self._directory / "libvirtd.log"
         more = [] if self._accel == "kvm" else ["no-kvm"]
         self._process = spawn([str(_HERE / "libvirtd.sh"), str(self._directory), *more], log)
-        until = time.monotonic() + _UP_LIMIT_S
+        until = time.monotonic() + patience(_UP_LIMIT_S)
         while self._virsh("version").returncode != 0:
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"cannot start libvirtd:\n{log.read_text(errors='replace')[-1000:]}")

@@ -40,5 +40,5 @@ if [ "${2:-}" = no-kvm ] && [ -e /dev/kvm ]; then
     mount --move "$devices" /dev
     rmdir "$devices"
 fi
-/usr/sbin/virtlogd --pid-file "$directory/virtlogd.pid" &
+setpriv --pdeathsig KILL /usr/sbin/virtlogd --pid-file "$directory/virtlogd.pid" &
 exec tini -s -- /usr/sbin/libvirtd --pid-file "$directory/libvirtd.pid"

@@ -17,11 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from patience import patience
+
 from vrack import inventory as yaml_inventory
 from vrack import libvirt_room, netns, qemu
 from vrack.client import ask
 from vrack.ipmi_bmc import write_config
 from vrack.metal import wait_until_gone
+from vrack.owner import OWNER, claim
 from vrack.secrets import RackSecrets, make_secrets
 from vrack.serial_line import TERMINAL
 from vrack.spec import INBAND_PORT, IPMI_PORT, REDFISH_PORT, BmcKind, VmSpec, place_all, standard_nodes
@@ -57,6 +60,7 @@ class Rack:
         self._command = command
         self._libvirt = self.directory / "libvirt" if libvirt else None
         self._socket = f"/run/{self.namespace}.sock"    # not under `directory`: a Unix socket's path is at most 107 bytes
+        self._owner = Path(f"/run/{self.namespace}.{OWNER}")
         self._hypervisor: subprocess.Popen[str] | None = None
         self._commands: list[subprocess.Popen[Any]] = []
         self._paused: set[int] = set()
@@ -77,6 +81,7 @@ class Rack:
             packages = " ".join(sorted(set(missing.values())))
             raise RackError(f"cannot bring up a rack: {', '.join(missing)} missing; install {packages}")
         self.directory.mkdir(parents=True, exist_ok=True)
+        claim(self._owner)
         self.secrets = make_secrets(self.directory / "secrets", [node.bmc_address for node in self.nodes])
         try:
             netns.create(self.namespace, self.nodes)
@@ -169,6 +174,7 @@ class Rack:
                 process.wait()
         netns.destroy(self.namespace)
         Path(self._socket).unlink(missing_ok=True)
+        self._owner.unlink(missing_ok=True)
 
     def exec(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
              stdin: int | IO[Any] | None = subprocess.DEVNULL, stdout: int | IO[Any] | None = None,
@@ -213,7 +219,7 @@ class Rack:
         """Waits for a text on a console; returns the seconds it took. Raises RackError with the console's end."""
         start = time.monotonic()
         while marker not in self.console(index):
-            if time.monotonic() - start > limit_s:
+            if time.monotonic() - start > patience(limit_s):
                 tail = self.console(index)[-2000:]
                 raise RackError(f"cannot see {marker!r} on {self.nodes[index].name} in {limit_s:.0f} s:\n{tail}")
             time.sleep(0.1)

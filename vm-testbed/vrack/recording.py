@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from patience import patience
+
 from vrack import netns
 from vrack.rack import Rack, RackError
 
@@ -57,7 +59,7 @@ class Recording:
 
     @staticmethod
     def _listens(process: subprocess.Popen[str], log: Path) -> None:
-        limit = time.monotonic() + _LIMIT_S
+        limit = time.monotonic() + patience(_LIMIT_S)
         while "listening on" not in log.read_text():
             if process.poll() is not None or time.monotonic() > limit:
                 raise RackError(f"cannot record: {log.read_text().strip() or 'tcpdump does not begin'} (hint: install tcpdump)")

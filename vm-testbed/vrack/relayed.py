@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from patience import patience
 
 from vrack import netns
 from vrack.around import Around
@@ -60,7 +61,7 @@ class RelayedNetwork(Around):
         with self.log.open("w") as log:
             self._router = self._rack.exec(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", _ROUTER],
                                            stdout=log, stderr=log)
-        limit = time.monotonic() + _READY_LIMIT_S
+        limit = time.monotonic() + patience(_READY_LIMIT_S)
         self._until_apart(self._router.pid, limit)
         self._batch([
             f"link add {FAR} type bridge stp_state 0 forward_delay 0", f"link set {FAR} up",

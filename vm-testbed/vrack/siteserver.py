@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from patience import patience
+
 from vrack import netns
 from vrack.around import Around
 from vrack.rack import Rack, RackError
@@ -87,7 +89,7 @@ class SiteServer(Around):
         return len((process / "net/packet").read_text().splitlines()) > 1
 
     def _until(self, why: str, so: Any) -> None:
-        limit = time.monotonic() + _LIMIT_S
+        limit = time.monotonic() + patience(_LIMIT_S)
         while not so():
             if self._server is None or self._server.poll() is not None or time.monotonic() > limit:
                 raise RackError(f"cannot run the site's DHCP server: {why}\n{self.log.read_text()[-1000:]}")

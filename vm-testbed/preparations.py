@@ -1,0 +1,291 @@
+"""What can be prepared, and for which command: packages, Python libraries, images' bases, kernels. A step names what it needs.
+
+Standard library only, and nothing of the product: what the product's own code prepares runs in the virtual environment, as
+`prefetch.py ITEM`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from steps import Shell, Step, StepError
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+VENV_LIBVIRT = ROOT / ".venv-libvirt"
+CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""Debian's own: nodes run the same version, and Ceph's bindings exist for no other."""
+APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "-o", "APT::Status-Fd=1",
+       "-o", "Dpkg::Use-Pty=0")
+QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+LISTS = Path("/var/lib/apt/lists/partial")
+_FRESH_S = 600.0
+"""How long the lists of packages are new, in seconds after their update."""
+MIB = 1 << 20
+NPM = ("examples/modules/thermal-node", "tests/access/provider", "tests/dashboard")
+DASHBOARD = ROOT / "layercake" / "dashboard"
+XTERM = DASHBOARD / "web" / "xterm"
+PACKAGES, LIBRARIES = "Debian packages", "Python libraries"
+KERNEL, BASE = "the nodes' kernel", "the images' Debian"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a command needs. `title` is what it is called; `lists` are files with names of Debian packages, `lock` the file of
+    Python libraries, `more` functions that give further steps. `racks`: it starts virtual machines, which need so much `memory`
+    and `disk` in bytes. `recommended`: with the packages that a head can do without."""
+
+    title: str
+    lists: tuple[str, ...]
+    lock: str
+    more: tuple[Callable[[], Step], ...] = ()
+    racks: bool = False
+    root: bool = True
+    memory: int = 2600 * MIB
+    disk: int = 4000 * MIB
+    recommended: bool = True
+
+    def steps(self) -> list[Step]:
+        """All its steps; those whose work is done say so."""
+        packages = [name for file in self.lists for name in listed(ROOT / file, recommended=self.recommended)]
+        return [debian(packages), libraries(self.lock), *(make() for make in self.more)]
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What a target needs besides, for one of its variants; see Target."""
+
+    lists: tuple[str, ...]
+    more: tuple[Callable[[], Step], ...] = ()
+    memory: int = 0
+
+
+def listed(file: Path, *, recommended: bool = True) -> list[str]:
+    """The names in a list of packages, with those after the line that begins with "# Recommended" or without."""
+    text = file.read_text()
+    if not recommended:
+        text = text.partition("# Recommended")[0]
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+# -- Debian's packages
+
+
+def debian(names: Sequence[str]) -> Step:
+    """Installs the packages of these names that are missing."""
+
+    def install(shell: Shell) -> None:
+        shell("dpkg", "--configure", "-a", env=QUIET)  # a run that was interrupted may have left some half installed
+        if shell.attempt > 1 or time.time() - LISTS.stat().st_mtime > _FRESH_S:
+            shell(*APT, "update", env=QUIET)
+        shell(*APT, "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-unsafe-io", "install",
+              *missing(names), env=QUIET)
+
+    return Step(PACKAGES, install, 40.0, needed=lambda: bool(missing(names)))
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """Those packages that are not installed."""
+    done = subprocess.run(["dpkg-query", "-W", "-f=${Package} ${db:Status-Abbrev}\n", *names], capture_output=True,
+                          text=True, check=False)
+    there = {line.split()[0] for line in done.stdout.splitlines() if line.split()[1:2] == ["ii"]}
+    return sorted({*names} - there)
+
+
+# -- Python's
+
+
+def libraries(lock: str) -> Step:
+    """The virtual environment, with what a lock file names, by hash, and with this clone."""
+    stamp = VENV / f".{lock}"
+
+    def install(shell: Shell) -> None:
+        if not (VENV / "bin" / "pip").exists():
+            shell(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", str(VENV))
+        pip = [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-warn-script-location"]
+        tools = VENV / "tools.lock"
+        tools.write_text(entries((ROOT / "requirements-dev.lock").read_text(), ("uv", "setuptools")))
+        shell(*pip, "--no-deps", "--require-hashes", "-r", str(tools))
+        uv = [str(PYTHON), "-m", "uv", "pip", "install", "-q", "--python", str(PYTHON)]
+        wanted = ["--require-hashes", "-r", str(ROOT / lock)]
+        try:
+            shell(*uv, *wanted, env=index_of_pip())
+        except StepError:  # it knows fewer ways to an index than pip, which takes longer
+            shell(*pip, "--no-deps", *wanted)
+        shell(*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT), env={"PYTHONWARNINGS": "ignore"})
+        stamp.write_text(_key(lock))
+
+    def needed() -> bool:
+        return not any(_stamped(VENV / f".{name}", name) for name in (lock, "requirements-dev.lock"))
+
+    return Step(LIBRARIES, install, 20.0, (PACKAGES,), needed)
+
+
+def _key(lock: str) -> str:
+    parts = [(ROOT / lock).read_bytes(), (ROOT / "pyproject.toml").read_bytes(), os.fsencode(ROOT)]
+    return hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
+
+
+def _stamped(stamp: Path, lock: str) -> bool:
+    return PYTHON.exists() and stamp.exists() and stamp.read_text() == _key(lock)
+
+
+def entries(lock: str, names: Sequence[str]) -> str:
+    """Those entries of a lock file that have these names."""
+    found = re.findall(r"^[^\s#].*?(?=^[^\s#]|\Z)", lock, re.M | re.S)
+    return "".join(entry for entry in found if re.split(r"[=\s;\[]", entry, maxsplit=1)[0] in names)
+
+
+def index_of_pip() -> dict[str, str]:
+    """Where pip takes packages from, as uv is told of it: uv does not read pip's configuration."""
+    done = subprocess.run([str(PYTHON), "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
+    found = dict(re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", done.stdout, re.M))
+    known = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
+    return {variable: found[key] for key, variable in known.items() if key in found}
+
+
+def libvirt_libraries() -> Step:
+    """virtualbmc and sushy-emulator, for libvirt's domains, in an environment of their own."""
+    stamp, lock = VENV_LIBVIRT / ".done", HERE / "libvirt.lock"
+
+    def install(shell: Shell) -> None:
+        shell(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", str(VENV_LIBVIRT))
+        shell(str(VENV_LIBVIRT / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check",
+              "--no-deps", "--require-hashes", "-r", str(lock))
+        stamp.write_bytes(lock.read_bytes())
+
+    return Step("the BMCs of libvirt's machines", install, 15.0, (PACKAGES, LIBRARIES),
+                lambda: not stamp.exists() or stamp.read_bytes() != lock.read_bytes())
+
+
+# -- npm's
+
+
+def node_modules() -> Step:
+    """The libraries in Node.js of the example module and of tests."""
+    stamp = VENV / ".npm"
+    locks = [ROOT / place / "package-lock.json" for place in NPM]
+
+    def install(shell: Shell) -> None:
+        for place in NPM:
+            npm(shell, ROOT / place)
+        stamp.write_text(_digest(locks))
+
+    return Step("Node.js libraries", install, 15.0, (PACKAGES, LIBRARIES, XTERM.name),
+                lambda: not stamp.exists() or stamp.read_text() != _digest(locks))
+
+
+def xterm() -> Step:
+    """xterm.js, which shows consoles in the dashboard: copied to what is served, and in no commit."""
+    lock, stamp = DASHBOARD / "package-lock.json", XTERM / ".lock"
+
+    def install(shell: Shell) -> None:
+        npm(shell, DASHBOARD)
+        source = DASHBOARD / "node_modules" / "@xterm"
+        XTERM.mkdir(exist_ok=True)
+        for name in ("css/xterm.css", "LICENSE"):
+            shutil.copy(source / "xterm" / name, XTERM)
+        for module, target in (("addon-fit/lib/addon-fit.mjs", "fit.js"), ("xterm/lib/xterm.mjs", "xterm.js")):
+            text = (source / module).read_text()
+            (XTERM / target).write_text(re.sub(r"^//# sourceMappingURL.*\n?", "", text, flags=re.M))
+        stamp.write_text(_digest([lock]))
+
+    return Step(XTERM.name, install, 5.0, (PACKAGES,), lambda: not stamp.exists() or stamp.read_text() != _digest([lock]))
+
+
+def npm(shell: Shell, place: Path) -> None:
+    """Installs what a package-lock.json names. Debian's npm is not wanted beside another that is there already."""
+    if shutil.which("npm") is None:
+        shell(*APT, "-y", "--no-install-recommends", "install", "nodejs", "npm", env=QUIET)
+    shell("npm", "ci", "--prefix", str(place), "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
+
+
+def _digest(files: Sequence[Path]) -> str:
+    return hashlib.blake2b(b"\0".join(file.read_bytes() for file in files), digest_size=16).hexdigest()
+
+
+# -- what the product's own code prepares
+
+
+def fetched(name: str, *items: str, weight: float = 10.0, after: Sequence[str] = ()) -> Step:
+    """Items of prefetch.py, one after the other; it finds out for itself which are there already."""
+
+    def fetch(shell: Shell) -> None:
+        shell(str(PYTHON), str(HERE / "prefetch.py"), *items)
+
+    return Step(name, fetch, weight, (PACKAGES, LIBRARIES, *after))
+
+
+def images_base() -> Step:
+    """The Debian that the demo's images are made of. It needs no library, so it begins as soon as there are packages, and whoever
+    needs it waits for it (smallimages.debian_base)."""
+
+    def build(shell: Shell) -> None:
+        shell(SYSTEM_PYTHON, str(HERE / "smallimages.py"), str(CACHE / "images"))
+
+    return Step(BASE, build, 40.0, (PACKAGES,), lambda: not (CACHE / "images" / "systemd-bookworm.tar").exists(),
+                background=True)
+
+
+def for_tests() -> list[Callable[[], Step]]:
+    """All that tests and benchmarks fetch, in groups that use different files, and so can be fetched side by side."""
+    return [
+        lambda: fetched("kernels", KERNEL, "the kernel of servers", weight=25.0),
+        lambda: fetched("Debian's programs", "the programs for disks", "what arm64 machines have", "Prometheus' checker",
+                        weight=60.0),
+        lambda: fetched("bases of images", "the base of the web image", "a Debian with cloud-init",
+                        "the base of the SSH image", "the base of the Slurm image", weight=120.0),
+        lambda: fetched("clean Debians", "a clean Debian 12", "a clean Debian 13", weight=60.0),
+        lambda: fetched("the package's libraries", "the libraries in Layercake's package"),
+    ]
+
+
+_HEAD, _RACK, _CEPH = "packages.txt", "vm-testbed/packages-rack.txt", "vm-testbed/packages-ceph.txt"
+_TESTS, _LIBVIRT = "vm-testbed/packages.txt", "vm-testbed/packages-libvirt.txt"
+_ALL = (_HEAD, _RACK, _CEPH, _TESTS)
+_VAGRANT = "vm-testbed/packages-vagrant.txt"
+_DEMO_LOCK, _DEV_LOCK = "requirements-demo.lock", "requirements-dev.lock"
+
+TARGETS: dict[str, Target] = {
+    "run": Target("a head", (), "requirements.lock", root=False),
+    "demo": Target("the demo", (_HEAD, _RACK), _DEMO_LOCK, (images_base, lambda: fetched(KERNEL, KERNEL)), racks=True,
+                   recommended=False),
+    "vagrant": Target("the Vagrant rack", (_HEAD, _RACK, _LIBVIRT, _VAGRANT), _DEV_LOCK, (libvirt_libraries,), racks=True,
+                      recommended=False),
+    "install": Target("the development environment", _ALL, _DEV_LOCK, (xterm,)),
+    "fetch": Target("the benchmarks", _ALL, _DEV_LOCK, (xterm, images_base, *for_tests()), racks=True),
+    "test-fast": Target("the tests", _ALL, _DEV_LOCK, (xterm, node_modules, images_base, *for_tests()), racks=True),
+    "test": Target("the tests", (*_ALL, _LIBVIRT), _DEV_LOCK,
+                   (xterm, node_modules, libvirt_libraries, images_base, *for_tests()), racks=True),
+}
+"""What can be prepared, by the name that the Makefile has for it."""
+
+ADDITIONS: dict[str, Addition] = {
+    "rbd": Addition((_CEPH,), memory=600 * MIB),
+    "libvirt": Addition((_LIBVIRT,), (libvirt_libraries,)),
+    "discovery": Addition((_TESTS,), (lambda: fetched("the machines' own", "the base of the SSH image",
+                                                      "the programs for disks", weight=40.0),), memory=1000 * MIB),
+    "pcap": Addition(("vm-testbed/packages-pcap.txt",)),
+}
+"""What the demo's variables add."""
+
+
+def target(words: str) -> Target:
+    """One of TARGETS, with additions after it: demo+rbd+pcap. Raises KeyError for a word that is none."""
+    name, *more = words.split("+")
+    found = TARGETS[name]
+    for addition in (ADDITIONS[word] for word in more):
+        found = replace(found, lists=(*found.lists, *addition.lists), more=(*found.more, *addition.more),
+                        memory=found.memory + addition.memory)
+    return found

@@ -1,0 +1,64 @@
+"""What this machine must be and have before anything is installed; checked first, so that nothing is half done.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from preparations import Target
+
+RELEASES = {"12": "bookworm", "13": "trixie"}
+"""The releases of Debian that everything here works on."""
+MIB = 1 << 20
+
+
+def trouble(wanted: Target) -> str:
+    """Why the target cannot be prepared on this machine, with what is needed; "" if it can."""
+    why = _system() or (_machine(wanted) if wanted.racks else "") or (_root() if wanted.root else "")
+    return f"cannot prepare {wanted.title}: {why}" if why else ""
+
+
+def _system() -> str:
+    try:
+        facts = platform.freedesktop_os_release()
+    except OSError:
+        facts = {}
+    name = facts.get("PRETTY_NAME", platform.system())
+    if facts.get("ID") == "debian" and facts.get("VERSION_ID") in RELEASES:
+        return ""
+    return f"this machine runs {name}; Debian {' or '.join(RELEASES)} is needed (a container or a virtual machine will do)"
+
+
+def _root() -> str:
+    if os.geteuid() == 0:
+        return ""
+    return "it needs root, for packages and network namespaces; run it as root (`sudo make ...`)"
+
+
+def _machine(wanted: Target) -> str:
+    if platform.machine() != "x86_64":
+        return f"this machine is {platform.machine()}; the virtual rack's machines need x86_64"
+    memory = available_memory()
+    if memory < wanted.memory:
+        return (f"{memory // MIB} MiB of memory are available, and the rack needs {wanted.memory // MIB}; end other "
+                "programs, or use a machine with 4 GB")
+    free = shutil.disk_usage(Path.home()).free
+    if free < wanted.disk:
+        return f"{free // MIB} MiB are free below {Path.home()}, and {wanted.disk // MIB} are needed"
+    return ""
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """The bytes of memory that programs can still have without swapping (proc(5), MemAvailable)."""
+    for line in meminfo.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return 0
