@@ -19,7 +19,8 @@ DRIVER ?=
 .PHONY: help install fetch deb demo vagrant test test-fast fuzz bench docs lint proto lock sbom clean
 
 help:
-	@echo "make deb            the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb"
+	@echo "make deb [CHECK=1]  the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb; with CHECK=1 Debian's"
+	@echo "                    lintian, piuparts and autopkgtest judge it"
 	@echo "make demo [KEEP=1] [STORE=rbd] [RACK=libvirt] [PCAP=DIR]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
 	@echo "                    Ceph, with RACK=libvirt on libvirt domains whose BMCs are virtualbmc and sushy-emulator; with PCAP=DIR"
 	@echo "                    DIR/NAME.pcap has what machine NAME says and hears; with DISCOVERY=1 there are two machines more, which no inventory"
@@ -31,7 +32,7 @@ help:
 	@echo "make bench          the benchmarks in tests/bench"
 	@echo "make lock [NEWER=1] what pyproject.toml needs, pinned by hash: requirements.lock, requirements-dev.lock"
 	@echo "make sbom           what Layercake itself is made of, as CycloneDX: build/sbom.cdx.json"
-	@echo "make docs           the documentation as a site: build/docs/index.html"
+	@echo "make docs           the documentation as a site: build/docs/index.html, which a head of this clone serves at /docs/"
 
 # Debian's own Python: the node runs the same version, and Ceph's bindings exist for no other. Nothing is installed but what the lock
 # files name by its hash.
@@ -42,8 +43,11 @@ install:
 fetch:
 	$(prepare) fetch
 
+CHECK ?=
+CHECKERS := binutils lintian piuparts autopkgtest
 deb: install
-	@$(PY) -m layercake.debian.build
+	@$(call apt-install,binutils $(if $(CHECK),$(CHECKERS)))
+	@package=$$($(PY) -m layercake.debian.build) && echo $$package $(if $(CHECK),&& $(PY) vm-testbed/packagecheck.py $$package)
 
 # libvirt's domains have BMCs of their own: virtualbmc and sushy-emulator, in an environment of their own.
 demo:

@@ -22,7 +22,8 @@ from typing import Any, Self
 from patience import patience
 
 from imageapi.build.tools import run
-from layercake.debian.build import FROM_DEBIAN, depends
+from layercake.debian.control import depends
+from layercake.debian.environment import FROM_DEBIAN
 from layercake.kraken.errors import OperationFailed
 from minos.build import profiles
 

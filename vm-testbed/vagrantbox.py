@@ -18,7 +18,8 @@ from cleanroot import KERNELS
 from headrun import CACHE
 
 from imageapi.build.tools import run
-from layercake.debian.build import FROM_DEBIAN, depends
+from layercake.debian.control import depends
+from layercake.debian.environment import FROM_DEBIAN
 from layercake.kraken.errors import LayercakeError
 from minos.build import profiles
 

@@ -33,7 +33,7 @@ from vrack.libvirt_room import TOOLS, missing_tools
 from vrack.metal import end, spawn
 from vrack.qemu import pick_accel
 
-from layercake.debian.build import build
+from layercake.debian.build import QUICK, build
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,7 +187,7 @@ def main() -> int:
             walk.say(f"Layercake's package, and a box: DRIVER={driver}")
             walk.checkout.mkdir()
             shutil.copy(ROOT / "Vagrantfile", walk.checkout)
-            package, box_file = build(walk.checkout / "build", 1), box()
+            package, box_file = build(walk.checkout / "build", QUICK), box()
             print(f"{package.name}: {package.stat().st_size >> 20} MiB\n{box_file}: {box_file.stat().st_size >> 20} MiB")
             walk.up()
             try:

@@ -25,7 +25,7 @@ from sampleimages import systemd_image
 from vrack.rack import Rack
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
-from layercake.debian.build import build
+from layercake.debian.build import QUICK, build
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from minos.build import profiles
 
@@ -108,7 +108,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="layercake-walk-") as name:
         directory = Path(name)
-        package = build(directory / "package", 1)
+        package = build(directory / "package", QUICK)
         rack = Rack(directory / "rack", MACHINES)
         try:
             rack.up()

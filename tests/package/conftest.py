@@ -14,16 +14,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from cleanroot import SUITES, CleanRoot, base
 from headrun import CACHE
 
-from layercake.debian.build import build
-
-QUICKLY = 1
-"""zstd's level: what is in the package is the same."""
+from layercake.debian.build import QUICK, build
 
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """layercake_VERSION_amd64.deb."""
-    return build(tmp_path_factory.mktemp("package"), QUICKLY)
+    return build(tmp_path_factory.mktemp("package"), QUICK)
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +31,7 @@ def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     control = tree / "DEBIAN" / "control"
     control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 1:", 1))
     made = tree.parent / "layercake_newer_amd64.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zzstd", f"-z{QUICKLY}", "--build", str(tree), str(made)], check=True,
+    subprocess.run(["dpkg-deb", "--root-owner-group", *QUICK, "--build", str(tree), str(made)], check=True,
                    stdout=subprocess.DEVNULL)
     return made
 

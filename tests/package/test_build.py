@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import fnmatch
+import io
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from layercake.cli.main import COMMANDS
 from layercake.debian import build as builder
-from layercake.debian.build import FROM_DEBIAN, build, depends, without
+from layercake.debian.build import QUICK, build
+from layercake.debian.control import changelog, depends
+from layercake.debian.environment import FROM_DEBIAN, ROOT, without
 from layercake.debian.manual import completions, manual
 from layercake.kraken.errors import OperationFailed
-from tests.package.conftest import QUICKLY
 
 
 def test_the_same_sources_give_the_same_bytes(package: Path, tmp_path: Path) -> None:
-    assert build(tmp_path, QUICKLY).read_bytes() == package.read_bytes()
+    assert build(tmp_path, QUICK).read_bytes() == package.read_bytes()
 
 
 def test_the_terminal_of_the_dashboard_is_in_it(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,9 +29,9 @@ def test_the_terminal_of_the_dashboard_is_in_it(package: Path, tmp_path: Path, m
     for name in ("xterm.js", "fit.js", "xterm.css", "LICENSE"):
         assert f"/layercake/dashboard/web/xterm/{name}" in listed
     assert "node_modules" not in listed
-    monkeypatch.setattr(builder, "XTERM", builder.ROOT / "nothere.js")
+    monkeypatch.setattr(builder, "XTERM", ROOT / "nothere.js")
     with pytest.raises(OperationFailed, match="nothere"):
-        build(tmp_path, QUICKLY)
+        build(tmp_path, QUICK)
 
 
 def test_there_is_a_page_for_each_command_and_it_is_well_formed(tmp_path: Path) -> None:
@@ -58,8 +62,43 @@ def test_what_debian_has_is_left_out_and_what_the_lock_has_not_is_said() -> None
     assert without(lock, {"rich": "python3-rich"}) == lock.replace(rich, "")
     with pytest.raises(OperationFailed, match="cannot leave out nothere"):
         without(lock, {"nothere": "python3-nothere"})
-    assert without((Path(__file__).parents[2] / "requirements.lock").read_text(), FROM_DEBIAN)
+    assert without((ROOT / "requirements.lock").read_text(), FROM_DEBIAN)
 
 
 def test_packages_are_listed_in_two_parts() -> None:
     assert depends("# needed\na\nb\n# Recommended: for more\nc\n") == (["a", "b"], ["c"])
+
+
+def test_debians_changelog_is_the_newest_of_ours() -> None:
+    text = changelog("# Changelog\n\n## 0.2.0, unreleased\n\n- One\n  thing.\n- Another.\n\n## 0.1.0\n\n- Old.\n", 0)
+    assert text.startswith("layercake (0.2.0) unstable; urgency=medium\n\n  * One thing.\n  * Another.\n\n -- ")
+    assert text.endswith(">  Thu, 01 Jan 1970 00:00:00 +0000\n")
+    with pytest.raises(OperationFailed, match="names no version"):
+        changelog("# Changelog\n", 0)
+
+
+def test_all_that_is_in_it_has_a_licence(package: Path) -> None:
+    packed = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tree:
+        names = [member.name.removeprefix("./") for member in tree.getmembers() if member.isfile()]
+        assert not [member for member in tree.getmembers() if member.islnk()], "hard links"
+        held = tree.extractfile("./usr/share/doc/layercake/copyright")
+        assert held is not None
+        text = held.read().decode()
+    stanzas = re.findall(r"^Files: (.*?)\nCopyright: (.+?)\nLicense: (\S[^\n]*)\n(.+?)(?=^Files: |\Z)", text, re.M | re.S)
+    patterns = [pattern for files, *_ in stanzas for pattern in files.split()]
+    assert patterns[0] == "*" and len(stanzas) > 25
+    own = {"layercake", "pxe", "powerman", "imageapi", "minos"}
+    for name in names:
+        library = re.match(r"usr/lib/layercake/lib/python3[.0-9]*/site-packages/(\w+)", name)
+        if library and library[1] not in own and not name.endswith("/layercake.pth"):
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns[1:]), f"whose is {name}?"
+    for pattern in patterns:
+        assert any(fnmatch.fnmatch(name, pattern) for name in names), f"nothing is {pattern}"
+
+
+def test_lintian_finds_nothing(package: Path) -> None:
+    """What it would find otherwise is in layercake/debian/lintian-overrides, each with its reason."""
+    done = subprocess.run(["lintian", "--tag-display-limit", "0", "--allow-root", "--fail-on", "error,warning",
+                           str(package)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr

@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 from patience import patience
 from sampleimages import plain_image
 
-from layercake.debian.build import PYTHONS, depends
+from layercake.debian.control import depends
+from layercake.debian.environment import PYTHONS
 from tests.contract.test_rooms import ROOT
 
 pytestmark = pytest.mark.root
