@@ -19,6 +19,7 @@ from layercake.api.route import Route
 from layercake.api.table import routes
 from layercake.base import door
 from layercake.base.door import Limits
+from layercake.dashboard.documentation import DocumentationSite
 from layercake.dashboard.pages import Pages
 from layercake.head import pki
 from layercake.head.access.caller import Caller
@@ -60,7 +61,7 @@ class Api:
         self._routes = routes(self._operations)
         self._gate = Gate(head, _status)
         self._document = json.dumps(document(self._routes))
-        self._pages = Pages(self._greet)
+        self._pages, self._documentation = Pages(self._greet), DocumentationSite(self._greet)
         self._servers: list[WebServer] = []
 
     async def start(self) -> None:
@@ -100,6 +101,7 @@ class Api:
         if not local:
             app.add_routes(self._head.nodes.routes())
             app.add_routes(self._pages.routes())
+            app.add_routes(self._documentation.routes())
             app.router.add_post(dashboard.SIGN_IN, _answering(lambda request: dashboard.sign_in(self._head, request)))
         return app
 

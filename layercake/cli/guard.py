@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from layercake import documentation
 from layercake.cli.common.asking import counted, who
 from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.cli.common.output import BOLD, RED, YELLOW, Column, Output, seconds, span
@@ -144,7 +145,12 @@ def alarms(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not status["database"]["well"]:
         yield f"the database is unwell: {status['database']['trouble']}", RED
     if (loop := status.get("loop")) and not loop["well"]:  # a head from before an upgrade does not say
-        yield f"the head is late with all that it does: {loop['trouble']}; see docs/howto/metrics.md", RED
+        yield f"the head is late with all that it does: {loop['trouble']}; read `{_page('metrics')}`", RED
+
+
+def _page(name: str) -> str:
+    """What one types to read a how-to page."""
+    return documentation.command(documentation.howto(name))
 
 
 @command()
@@ -176,7 +182,7 @@ def _beside(out: Output, one: Mapping[str, Any]) -> None:
         out.line(f"  nodes:  {fold(names)}")
     out.line(f"  next:   {one['next'].replace('NODE', fold(names))}")
     if one["page"]:
-        out.line(f"  read:   docs/howto/{one['page']}.md")
+        out.line(f"  read:   {_page(one['page'])}")
 
 
 def _cause(out: Output, cause: Mapping[str, Any]) -> None:
@@ -188,4 +194,4 @@ def _cause(out: Output, cause: Mapping[str, Any]) -> None:
     if cause["example"] and cause["example"] != cause["text"]:
         out.line(f"  {names[0]}:  {cause['example']}")
     out.line(f"  next:   {cause['next'].replace('NODE', fold(names))}")
-    out.line(f"  read:   docs/howto/{cause['page']}.md")
+    out.line(f"  read:   {_page(cause['page'])}")

@@ -27,7 +27,7 @@ COMMANDS = {
     "machine": "machines", "boot": "boots", "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check",
     "backup": "head", "restore": "head", "token": "tokens", "audit": "audit", "sim": "sim",
     "watch": "watch", "report": "report", "console": "consoles", "sensors": "power", "dashboard": "dashboard", "tpm": "tpm",
-    "files": "files", "ssh-known-hosts": "files",
+    "files": "files", "ssh-known-hosts": "files", "docs": "docs",
 }
 """Each command and the file that it stands in, which is imported when the command is used and not before."""
 
@@ -46,6 +46,9 @@ Environment:
 Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem;
 `layercake token create` makes others.
 The REST API describes itself at /v1/openapi.json.
+
+\b
+Documentation: `layercake docs`, and https://HEAD:8443/docs/ in a browser.
 """
 
 

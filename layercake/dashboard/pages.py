@@ -20,13 +20,15 @@ PATH = "/dashboard/"
 HERE = Path(__file__).parent / "web"
 PAGE = "index.html"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+BINARY = frozenset({"image/png"})
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
           "frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'")
 """No script or style but our own files, and no text that becomes a part of the page (Trusted Types)."""
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Vary": "Accept-Encoding"}
-_FOR_EVER, _ASK = "public, max-age=31536000, immutable", "no-cache"
+FOR_EVER, ASK = "public, max-age=31536000, immutable", "no-cache"
+"""How long browsers keep a file: for ever, or until they have asked whether it is still the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,11 @@ def files(folder: Path = HERE) -> tuple[str, Mapping[str, File]]:
     found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in KINDS}
     digest = hashlib.sha256(b"".join(name.encode() + b"\0" + data + b"\0" for name, data in found.items())).hexdigest()[:16]
     found[PAGE] = found[PAGE].replace(b"VERSION", digest.encode())
-    return digest, {name: _file(KINDS[Path(name).suffix], data) for name, data in found.items()}
+    return digest, {name: file_of(KINDS[Path(name).suffix], data) for name, data in found.items()}
 
 
-def _file(kind: str, data: bytes) -> File:
+def file_of(kind: str, data: bytes) -> File:
+    """A file of a content type with these bytes."""
     return File(kind, data, gzip.compress(data, 9, mtime=0), f'"{hashlib.sha256(data).hexdigest()[:16]}"')
 
 
@@ -64,28 +67,29 @@ class Pages:
                 web.get(PATH + "{version}/{name:.+}", self._file)]
 
     async def _home(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(status=302, headers={"Location": PATH, "Cache-Control": _ASK})
+        return web.Response(status=302, headers={"Location": PATH, "Cache-Control": ASK})
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, self._files[PAGE], _ASK)
+        return await self._answer(request, self._files[PAGE], ASK)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         if request.match_info["version"] != self._version or name not in self._files or name == PAGE:
             return web.Response(status=404, text="there is no such file; load the page anew\n", headers=HEADERS)
-        return await self._answer(request, self._files[name], _FOR_EVER)
+        return await self._answer(request, self._files[name], FOR_EVER)
 
     async def _answer(self, request: web.Request, file: File, keep: str) -> web.StreamResponse:
         self._greet(request)
         await open_to_all(request)
-        return _answer(request, file, keep)
+        return answer(request, file, keep)
 
 
-def _answer(request: web.Request, file: File, keep: str) -> web.StreamResponse:
-    headers = {**HEADERS, "Cache-Control": keep, "ETag": file.mark}
+def answer(request: web.Request, file: File, keep: str, headers: Mapping[str, str] = HEADERS) -> web.StreamResponse:
+    """The answer with a file, or that the browser has it. `keep` is one of FOR_EVER and ASK."""
+    headers = {**headers, "Cache-Control": keep, "ETag": file.mark}
     if file.mark in (word.strip() for word in request.headers.get("If-None-Match", "").split(",")):
         return web.Response(status=304, headers=headers)
-    headers["Content-Type"] = f"{file.kind}; charset=utf-8"
+    headers["Content-Type"] = f"{file.kind}; charset=utf-8" if file.kind not in BINARY else file.kind
     if "gzip" in request.headers.get("Accept-Encoding", ""):
         return web.Response(body=file.packed, headers={**headers, "Content-Encoding": "gzip"})
     return web.Response(body=file.plain, headers=headers)

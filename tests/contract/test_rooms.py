@@ -21,7 +21,7 @@ NOUNS = {"inventory", "nodes", "power", "images", "boots", "rolls", "events", "g
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
     "layercake/head/operations": set(), "layercake/head/views": {"explain"},
     "layercake/api": {"auth", "gate", "openapi", "route", "server", "table"},
-    "layercake/cli": {"main", "images_build", "new", "check", "sim", "watch"},
+    "layercake/cli": {"main", "images_build", "new", "check", "sim", "watch", "docs"},
 }
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from layercake.documentation import howto, url_path
 from layercake.head import events
 from layercake.kraken.converge import Discovered, Failed
 from pxe.events import OTHER_SERVER
@@ -53,7 +54,7 @@ async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(site:
     first = look.page.locator(".cause").filter(has_text="refuses the password")
     await expect(first).to_contain_text("quarantined", timeout=PATIENT)
     await expect(first.locator(".next")).to_have_text("mend it, then layercake node clear n06")
-    await expect(first).to_contain_text("docs/howto/bmc-troubles.md")
+    await expect(first.get_by_role("link", name="docs: bmc-troubles")).to_have_attribute("href", url_path(howto("bmc-troubles")))
     await expect(look.page.locator(".tile.quarantined b")).to_have_text("1")
     await first.get_by_role("link", name="n06").first.click()
     await expect(look.page.locator(".verdict")).to_contain_text("refuses the password")
@@ -66,7 +67,8 @@ async def test_what_is_wrong_beside_that_nodes_are_not_as_wanted_comes_last(site
     last = look.page.locator(".cause").last
     await expect(last).to_contain_text("192.0.2.66 <b>, which is not expected", timeout=PATIENT)
     await expect(last.locator(".next")).to_have_text("layercake events --security --kind dhcp.other-server")
-    await expect(last).to_contain_text("docs/howto/beside-another-dhcp-server.md")
+    page = "beside-another-dhcp-server"
+    await expect(last.get_by_role("link", name=f"docs: {page}")).to_have_attribute("href", url_path(howto(page)))
 
 
 async def test_an_outage_and_a_freeze_are_on_top_of_every_view(site: Site, look: Look) -> None:

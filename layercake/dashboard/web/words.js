@@ -23,6 +23,11 @@ export function seconds(value) {
   return `${Math.round(whole / 86400)} d`;
 }
 
+/** A link to a how-to page of the documentation, which the head serves. @param {string} page */
+export function howto(page) {
+  return h("a", { href: `/docs/howto/${encodeURIComponent(page)}.html`, target: "_blank", rel: "noopener" }, `docs: ${page}`);
+}
+
 /** The time of day, with the date if it is not of today. @param {number} at seconds since the epoch */
 export function clock(at) {
   const when = new Date(at * 1000);

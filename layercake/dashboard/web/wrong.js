@@ -5,7 +5,7 @@ import { buttons } from "./actions.js";
 import { failure } from "./ask.js";
 import { h, part, put } from "./dom.js";
 import { paced } from "./live.js";
-import { age, counted, cut, fold, STATUSES } from "./words.js";
+import { age, counted, cut, fold, howto, STATUSES } from "./words.js";
 
 const PAUSE_MS = 1500;
 const NAMES = 240;
@@ -77,7 +77,7 @@ function beside(one) {
     h("dl", {},
       h("dt", {}, "Next"), h("dd", {}, h("code", { class: "next" }, one.next.replaceAll("NODE", cut(fold(one.nodes), 80)))),
       one.nodes.length ? [h("dt", {}, one.nodes.length === 1 ? "Node" : "Nodes"), h("dd", { class: "range" }, range)] : [],
-      one.page ? [h("dt", {}, "Read"), h("dd", {}, h("code", {}, `docs/howto/${one.page}.md`))] : []));
+      one.page ? [h("dt", {}, "Read"), h("dd", {}, howto(one.page))] : []));
 }
 
 /** @param {import("./main.js").App} app @param {any} one */
@@ -99,7 +99,7 @@ function cause(app, one) {
       one.common.length ? [h("dt", {}, "All in"), h("dd", {}, one.common.join(", "))] : [],
       one.example && one.example !== one.text ? [h("dt", {}, "Such as"), h("dd", {},
         h("a", { href: `#/node/${encodeURIComponent(one.nodes[0])}`, "data-key": `such ${one.text}` }, one.nodes[0]), `: ${one.example}`)] : [],
-      h("dt", {}, "Read"), h("dd", {}, h("code", {}, `docs/howto/${one.page}.md`))),
+      h("dt", {}, "Read"), h("dd", {}, howto(one.page))),
     h("p", { class: "buttons" },
       h("a", { class: "button", href: `#/rack?${new URLSearchParams({ range })}`, "data-key": `rack ${one.text}` }, "Show in the rack"),
       app.operates ? buttons(() => range, quarantined ? ["clear"] : one.status === "stopped" ? ["thaw"] : [], app.failed) : []));
