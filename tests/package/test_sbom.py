@@ -23,5 +23,6 @@ def test_it_names_what_the_lock_files_name_and_is_valid(tmp_path: Path) -> None:
     lock = json.loads((ROOT / "layercake/dashboard/package-lock.json").read_text())["packages"]
     version = lock["node_modules/@xterm/xterm"]["version"]
     [xterm] = [one for one in document["components"] if one.get("group") == "@xterm" and one["name"] == "xterm"]
+    assert document["metadata"]["component"]["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
     assert xterm["purl"] == f"pkg:npm/%40xterm/xterm@{version}" and xterm["licenses"] == [{"license": {"id": "MIT"}}]
     assert {one["name"] for one in document["components"]} >= {"aiohttp", "xterm", "addon-fit"}
