@@ -30,5 +30,5 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
     assert list(shown) == ["init", "serve", "status", "plan", "apply", "networks", "dns", "node", "image", "roll", "power",
                            "calls", "call", "events", "explain", "graph", "new", "freeze", "thaw", "outage", "machine", "boot",
                            "profile", "boot-media", "authority", "check", "backup", "restore", "token", "audit", "sim", "watch",
-                           "report", "console", "sensors", "dashboard", "tpm", "files", "ssh-known-hosts"]
+                           "report", "console", "sensors", "dashboard", "tpm", "files", "ssh-known-hosts", "docs"]
     assert all(shown.values())
