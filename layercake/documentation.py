@@ -1,7 +1,8 @@
-"""Where the documentation is on this machine, and how its pages are named: in the terminal, over HTTP, in a file.
+"""Where the documentation is on this machine, and how its pages are named: in the terminal, over
+HTTP, in a file.
 
-A page is named by its path below docs/ without the ending: `howto/consoles`. What prints a page's name has it from
-here, so that whoever reads it can follow it as it stands.
+A page is named by its path below docs/ without the ending: `howto/consoles`. What prints a page's
+name has it from here, so that whoever reads it can follow it as it stands.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 INSTALLED = Path("/usr/share/layercake/docs")
-"""Where the Debian package has the pages, and in `html` the site. Not in /usr/share/doc, which a machine may lack."""
+"""Where the Debian package has the pages, and in `html` the site. Not in /usr/share/doc, which a
+machine may lack."""
 CLONE = Path(__file__).resolve().parents[1]
 URL = "/docs/"
 """Where the head serves the site."""
@@ -21,7 +23,14 @@ _TITLE = re.compile(r"^# (.+)$", re.M)
 
 def pages_directory() -> Path | None:
     """The directory with the pages as they were written; None where there is none."""
-    return next((place for place in (CLONE / "docs", INSTALLED / "pages") if (place / f"{INDEX}.md").is_file()), None)
+    return next(
+        (
+            place
+            for place in (CLONE / "docs", INSTALLED / "pages")
+            if (place / f"{INDEX}.md").is_file()
+        ),
+        None,
+    )
 
 
 def site_directory() -> Path | None:

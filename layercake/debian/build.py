@@ -1,10 +1,11 @@
 """`make deb`: the Debian package, in build/.
 
-One package serves Debian 12 and 13. Its virtual environment, /usr/lib/layercake, has libraries for both of their
-Pythons (environment.py). What is in it comes from requirements.lock, by hash, as wheels. A library is Debian's own
-(FROM_DEBIAN) where both have it in a version that pyproject.toml allows, and nothing of ours is compiled against it.
-The same sources give the same bytes; all is dated to SOURCE_DATE_EPOCH, or to the last commit. What the dashboard has
-from npm is taken from where `make install` has put it.
+One package serves Debian 12 and 13. Its virtual environment, /usr/lib/layercake, has libraries for
+both of their Pythons (environment.py). What is in it comes from requirements.lock, by hash, as
+wheels. A library is Debian's own (FROM_DEBIAN) where both have it in a version that pyproject.toml
+allows, and nothing of ours is compiled against it. The same sources give the same bytes; all is
+dated to SOURCE_DATE_EPOCH, or to the last commit. What the dashboard has from npm is taken from
+where `make install` has put it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ DOCUMENTS = "usr/share/doc/layercake"
 
 
 def build(out: Path, packed: Sequence[str] = PACKED) -> Path:
-    """Builds the package into a directory, packed as dpkg-deb's options say; its path. Raises OperationFailed."""
+    """Builds the package into a directory, packed as dpkg-deb's options say; its path. Raises
+    OperationFailed."""
     if not XTERM.is_file():
-        raise OperationFailed(f"cannot build the package: {XTERM.relative_to(ROOT)} is not there",
-                              hint="`make install` fetches it")
+        raise OperationFailed(
+            f"cannot build the package: {XTERM.relative_to(ROOT)} is not there",
+            hint="`make install` fetches it",
+        )
     version = str(control.project()["version"])
     scratch = out / "deb"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -68,7 +72,11 @@ def build(out: Path, packed: Sequence[str] = PACKED) -> Path:
 def libraries() -> None:
     """Fetches what the package needs of PyPI into uv's cache. Raises OperationFailed."""
     with tempfile.TemporaryDirectory(prefix="layercake-deb-") as scratch:
-        environment.make(Path(scratch) / "environment", Path(scratch), {**os.environ, "SOURCE_DATE_EPOCH": epoch()})
+        environment.make(
+            Path(scratch) / "environment",
+            Path(scratch),
+            {**os.environ, "SOURCE_DATE_EPOCH": epoch()},
+        )
 
 
 def epoch() -> str:
@@ -106,15 +114,19 @@ def _pages(tree: Path, version: str, seconds: int) -> None:
     for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "NOTICE"):
         shutil.copy(ROOT / name, documents)
     for name in ("power", "prometheus"):
-        shutil.copytree(ROOT / "examples" / name, documents / "examples" / name,
-                        ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "examples" / name,
+            documents / "examples" / name,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     overrides = tree / "usr/share/lintian/overrides"
     overrides.mkdir(parents=True)
     shutil.copy(HERE / "lintian-overrides", overrides / NAME)
 
 
 def _modes(tree: Path) -> None:
-    """One mode for all builders, whatever their umask: only programs can be executed, and only their owner writes."""
+    """One mode for all builders, whatever their umask: only programs can be executed, and only
+    their owner writes."""
     tree.chmod(0o755)
     for path in sorted(tree.rglob("*")):
         if path.is_symlink():
@@ -122,7 +134,9 @@ def _modes(tree: Path) -> None:
         if path.is_dir():
             path.chmod(PLACES.get(str(path.relative_to(tree)), 0o755))
         else:
-            path.chmod(0o755 if path.stat().st_mode & 0o100 and path.read_bytes()[:2] == b"#!" else 0o644)
+            path.chmod(
+                0o755 if path.stat().st_mode & 0o100 and path.read_bytes()[:2] == b"#!" else 0o644
+            )
 
 
 def main() -> int:

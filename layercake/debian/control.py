@@ -18,8 +18,15 @@ NAME, ARCHITECTURE = "layercake", "amd64"
 HERE = Path(__file__).parent
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 LIBRARIES = {
-    "libc.so.6": "libc6", "libm.so.6": "libc6", "libpthread.so.0": "libc6", "libdl.so.2": "libc6", "librt.so.1": "libc6",
-    "ld-linux-x86-64.so.2": "libc6", "libgcc_s.so.1": "libgcc-s1", "libstdc++.so.6": "libstdc++6", "libz.so.1": "zlib1g",
+    "libc.so.6": "libc6",
+    "libm.so.6": "libc6",
+    "libpthread.so.0": "libc6",
+    "libdl.so.2": "libc6",
+    "librt.so.1": "libc6",
+    "ld-linux-x86-64.so.2": "libc6",
+    "libgcc_s.so.1": "libgcc-s1",
+    "libstdc++.so.6": "libstdc++6",
+    "libz.so.1": "zlib1g",
 }
 """Which package has a library that extension modules are linked with."""
 DESCRIPTION = """takes a rack of bare metal from power-off to running system images
@@ -44,22 +51,32 @@ def contact() -> str:
 def depends(text: str) -> tuple[list[str], list[str]]:
     """What packages.txt asks for: (always, recommended)."""
     always, _, recommended = text.partition("# Recommended")
-    names = [[line for line in part.splitlines() if line and not line.startswith(("#", ":"))]
-             for part in (always, recommended)]
+    names = [
+        [line for line in part.splitlines() if line and not line.startswith(("#", ":"))]
+        for part in (always, recommended)
+    ]
     return names[0], names[1]
 
 
 def shared_libraries(files: Sequence[Path]) -> list[str]:
-    """The packages with the libraries that these files are linked with; of the C library in the version that they
-    want at least. Raises OperationFailed for a library that LIBRARIES does not have."""
+    """The packages with the libraries that these files are linked with; of the C library in the
+    version that they want at least. Raises OperationFailed for a library that LIBRARIES does not
+    have."""
     said = run(["objdump", "-p", *map(str, files)])
     wanted = set(re.findall(r"^\s+NEEDED\s+(\S+)$", said, re.M))
     if unknown := wanted - LIBRARIES.keys():
-        raise OperationFailed(f"cannot say which package has {', '.join(sorted(unknown))}",
-                              hint="name it in LIBRARIES in layercake/debian/control.py")
-    versions = [tuple(map(int, one.split("."))) for one in re.findall(r"\bGLIBC_([0-9.]+)$", said, re.M)]
+        raise OperationFailed(
+            f"cannot say which package has {', '.join(sorted(unknown))}",
+            hint="name it in LIBRARIES in layercake/debian/control.py",
+        )
+    versions = [
+        tuple(map(int, one.split("."))) for one in re.findall(r"\bGLIBC_([0-9.]+)$", said, re.M)
+    ]
     newest = ".".join(map(str, max(versions)))
-    return [f"{name} (>= {newest})" if name == "libc6" else name for name in sorted({LIBRARIES[one] for one in wanted})]
+    return [
+        f"{name} (>= {newest})" if name == "libc6" else name
+        for name in sorted({LIBRARIES[one] for one in wanted})
+    ]
 
 
 def write(tree: Path, version: str) -> None:
@@ -67,8 +84,10 @@ def write(tree: Path, version: str) -> None:
     files = [path for path in sorted(tree.rglob("*")) if path.is_file() and not path.is_symlink()]
     control = tree / "DEBIAN"
     control.mkdir()
-    sums = (f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  {path.relative_to(tree)}\n"
-            for path in files)
+    sums = (
+        f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  {path.relative_to(tree)}\n"
+        for path in files
+    )
     (control / "md5sums").write_text("".join(sums))
     size = sum(max(1, (path.stat().st_size + 1023) // 1024) for path in files)
     (control / "control").write_text(_fields(version, size, shared_libraries(compiled(tree))))
@@ -84,11 +103,23 @@ def _fields(version: str, size: int, libraries: Iterable[str]) -> str:
     always, recommended = depends((ROOT / "packages.txt").read_text())
     first, after = PYTHONS[0], int(PYTHONS[-1].partition(".")[2]) + 1
     bounds = [f"python3 (>= {first}~)", f"python3 (<< 3.{after}~)"]
-    words = [*bounds, *libraries, *sorted(FROM_DEBIAN.values()), *(p for p in always if p != "python3")]
+    words = [
+        *bounds,
+        *libraries,
+        *sorted(FROM_DEBIAN.values()),
+        *(p for p in always if p != "python3"),
+    ]
     fields = {
-        "Package": NAME, "Version": version, "Architecture": ARCHITECTURE, "Maintainer": contact(),
-        "Installed-Size": str(size), "Depends": ", ".join(words), "Recommends": ", ".join(recommended),
-        "Suggests": "slurm-client, ipmitool", "Section": "admin", "Priority": "optional",
+        "Package": NAME,
+        "Version": version,
+        "Architecture": ARCHITECTURE,
+        "Maintainer": contact(),
+        "Installed-Size": str(size),
+        "Depends": ", ".join(words),
+        "Recommends": ", ".join(recommended),
+        "Suggests": "slurm-client, ipmitool",
+        "Section": "admin",
+        "Priority": "optional",
         "Description": DESCRIPTION.rstrip("\n"),
     }
     return "".join(f"{name}: {value}\n" for name, value in fields.items())
@@ -100,8 +131,19 @@ def changelog(text: str, seconds: int) -> str:
     if found is None:
         raise OperationFailed("cannot write Debian's changelog: CHANGELOG.md names no version")
     entries = re.findall(r"^- (.*?)(?=^- |\Z)", found[2], re.M | re.S)
-    lines = ["\n".join(textwrap.wrap(" ".join(entry.split()), 78, initial_indent="  * ", subsequent_indent="    ",
-                                     break_long_words=False, break_on_hyphens=False)) for entry in entries]
+    lines = [
+        "\n".join(
+            textwrap.wrap(
+                " ".join(entry.split()),
+                78,
+                initial_indent="  * ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
+        for entry in entries
+    ]
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(seconds))
     head = f"{NAME} ({found[1]}) unstable; urgency=medium"
     return f"{head}\n\n{chr(10).join(lines)}\n\n -- {contact()}  {date}\n"

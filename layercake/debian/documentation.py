@@ -1,4 +1,5 @@
-"""The documentation in the package: the pages for `layercake docs`, and the site that the head serves."""
+"""The documentation in the package: the pages for `layercake docs`, and the site that the head
+serves."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _NOT_SERVED = (".buildinfo", "objects.inv", "*.map")
 
 
 def add(tree: Path, scratch: Path, environment: Mapping[str, str]) -> None:
-    """Puts pages and site into a package's tree, and a link to the site to where people look for it. Raises
-    OperationFailed."""
+    """Puts pages and site into a package's tree, and a link to the site to where people look for
+    it. Raises OperationFailed."""
     place = tree / PLACE
     pages = place / "pages"
     for path in sorted((ROOT / "docs").rglob("*.md")):
@@ -26,8 +27,24 @@ def add(tree: Path, scratch: Path, environment: Mapping[str, str]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
     site = place / "html"
-    run([sys.executable, "-B", "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(scratch / "doctrees"),
-         str(ROOT / "docs"), str(site)], environment)
+    run(
+        [
+            sys.executable,
+            "-B",
+            "-m",
+            "sphinx",
+            "-W",
+            "--keep-going",
+            "-q",
+            "-b",
+            "html",
+            "-d",
+            str(scratch / "doctrees"),
+            str(ROOT / "docs"),
+            str(site),
+        ],
+        environment,
+    )
     for pattern in _NOT_SERVED:
         for path in site.rglob(pattern):
             path.unlink()

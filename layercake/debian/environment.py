@@ -1,8 +1,10 @@
-"""The virtual environment in the package: Layercake and its libraries, for every Python that the package serves.
+"""The virtual environment in the package: Layercake and its libraries, for every Python that the
+package serves.
 
-Below lib/ in the environment, `python3/site-packages` has what is the same for all Pythons, which is most, and
-`python3.N/site-packages` what is compiled for one of them; a library is in one of the two as a whole. A .pth file in
-the latter names the former. bin/python3 is Debian's, whichever that is.
+Below lib/ in the environment, `python3/site-packages` has what is the same for all Pythons, which
+is most, and `python3.N/site-packages` what is compiled for one of them; a library is in one of the
+two as a whole. A .pth file in the latter names the former. bin/python3 is Debian's, whichever that
+is.
 """
 
 from __future__ import annotations
@@ -24,21 +26,47 @@ PYTHONS = ("3.11", "3.13")
 """Of Debian 12 and 13."""
 PLATFORM = "x86_64-manylinux_2_31"
 FROM_DEBIAN: Mapping[str, str] = {
-    "certifi": "python3-certifi", "charset-normalizer": "python3-charset-normalizer",
-    "clustershell": "python3-clustershell", "idna": "python3-idna", "jinja2": "python3-jinja2",
-    "markdown-it-py": "python3-markdown-it", "markupsafe": "python3-markupsafe", "mdurl": "python3-mdurl",
-    "pygments": "python3-pygments", "python-dateutil": "python3-dateutil", "pyyaml": "python3-yaml",
-    "requests": "python3-requests", "rich": "python3-rich", "urllib3": "python3-urllib3",
+    "certifi": "python3-certifi",
+    "charset-normalizer": "python3-charset-normalizer",
+    "clustershell": "python3-clustershell",
+    "idna": "python3-idna",
+    "jinja2": "python3-jinja2",
+    "markdown-it-py": "python3-markdown-it",
+    "markupsafe": "python3-markupsafe",
+    "mdurl": "python3-mdurl",
+    "pygments": "python3-pygments",
+    "python-dateutil": "python3-dateutil",
+    "pyyaml": "python3-yaml",
+    "requests": "python3-requests",
+    "rich": "python3-rich",
+    "urllib3": "python3-urllib3",
 }
-SOURCES = ("layercake", "pxe", "powerman", "imageapi", "minos", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
+SOURCES = (
+    "layercake",
+    "pxe",
+    "powerman",
+    "imageapi",
+    "minos",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "NOTICE",
+)
 ENVIRONMENT = "usr/lib/layercake"
 SHARED = "lib/python3/site-packages"
 PATHS = (f"/{ENVIRONMENT}/{SHARED}", "/usr/local/lib/layercake", "/usr/lib/python3/dist-packages")
-"""What the environment sees besides what is compiled for its Python: the other libraries, a site's own modules, and
-Debian's packages. Not what pip has put into the system."""
-LEFT_OUT = ("pyghmi/tests", "sushy/tests", "stevedore/tests", "pbr/tests", "distutils-precedence.pth",
-            "multidict/_testcapi.*")
-"""What nobody runs on a head: tests of libraries, and what setuptools would do whenever a Python starts."""
+"""What the environment sees besides what is compiled for its Python: the other libraries, a site's
+own modules, and Debian's packages. Not what pip has put into the system."""
+LEFT_OUT = (
+    "pyghmi/tests",
+    "sushy/tests",
+    "stevedore/tests",
+    "pbr/tests",
+    "distutils-precedence.pth",
+    "multidict/_testcapi.*",
+)
+"""What nobody runs on a head: tests of libraries, and what setuptools would do whenever a Python
+starts."""
 _RECORDS = ("direct_url.json", "uv_cache.json", "RECORD", "REQUESTED", "INSTALLER")
 _BESIDE = ("bin", "etc", "share", ".lock")
 """What uv's --target puts beside the libraries."""
@@ -46,21 +74,37 @@ _BESIDE = ("bin", "etc", "share", ".lock")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library in the environment: its *.dist-info, and patterns for its files below site-packages."""
+    """A library in the environment: its *.dist-info, and patterns for its files below
+    site-packages."""
 
     info: Path
     files: tuple[str, ...]
 
 
 def make(place: Path, scratch: Path, environment: Mapping[str, str]) -> list[Library]:
-    """Makes the environment at `place`; the libraries in it, by their names. Raises OperationFailed."""
+    """Makes the environment at `place`; the libraries in it, by their names. Raises
+    OperationFailed."""
     wheel = _wheel(scratch, environment)
     wanted = scratch / "requirements.txt"
     wanted.write_text(without((ROOT / "requirements.lock").read_text(), FROM_DEBIAN))
     sites = {number: _site(place, number) for number in PYTHONS}
     for number, site in sites.items():
-        install = ("pip", "install", "--target", str(site), "--python-version", number, "--python-platform", PLATFORM,
-                   "--only-binary", ":all:", "--no-deps", "--link-mode", "copy", "--no-compile")
+        install = (
+            "pip",
+            "install",
+            "--target",
+            str(site),
+            "--python-version",
+            number,
+            "--python-platform",
+            PLATFORM,
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            "--link-mode",
+            "copy",
+            "--no-compile",
+        )
         _uv(*install, "--require-hashes", "-r", str(wanted), environment=environment)
         _uv(*install, str(wheel), environment=environment)
         for name in (*_BESIDE, *LEFT_OUT):
@@ -71,7 +115,10 @@ def make(place: Path, scratch: Path, environment: Mapping[str, str]) -> list[Lib
     for site in (place / SHARED, *sites.values()):
         for record in sorted(site.glob("*.dist-info/RECORD")):
             name = record.parent.name
-            files = {*_patterns(site, record), *(libraries[name].files if name in libraries else ())}
+            files = {
+                *_patterns(site, record),
+                *(libraries[name].files if name in libraries else ()),
+            }
             libraries[name] = Library(record.parent, tuple(sorted(files)))
         for name in _RECORDS:
             for path in site.glob(f"*.dist-info/{name}"):
@@ -96,20 +143,35 @@ def _wheel(scratch: Path, environment: Mapping[str, str]) -> Path:
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+            shutil.copytree(
+                path, source / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules")
+            )
         else:
             shutil.copy(path, source)
-    shutil.rmtree(source / "layercake/debian")  # this package: it is of no use once it has built one
-    _uv("build", "--wheel", "--no-build-isolation", "--out-dir", str(scratch), str(source), environment=environment)
+    shutil.rmtree(
+        source / "layercake/debian"
+    )  # this package: it is of no use once it has built one
+    _uv(
+        "build",
+        "--wheel",
+        "--no-build-isolation",
+        "--out-dir",
+        str(scratch),
+        str(source),
+        environment=environment,
+    )
     return next(scratch.glob("*.whl"))
 
 
 def without(lock: str, names: Mapping[str, str]) -> str:
-    """A lock file without the libraries of these names. Raises OperationFailed for one that is not in it."""
+    """A lock file without the libraries of these names. Raises OperationFailed for one that is not
+    in it."""
     entries = re.findall(r"^[^\s#].*?(?=^[^\s#]|\Z)", lock, re.M | re.S)
     found = {re.split(r"[=\s;\[]", entry, maxsplit=1)[0]: entry for entry in entries}
     if missing := names.keys() - found.keys():
-        raise OperationFailed(f"cannot leave out {', '.join(sorted(missing))}: requirements.lock does not have it")
+        raise OperationFailed(
+            f"cannot leave out {', '.join(sorted(missing))}: requirements.lock does not have it"
+        )
     return "".join(entry for name, entry in found.items() if name not in names)
 
 
@@ -136,27 +198,41 @@ def _share(shared: Path, sites: Sequence[Path]) -> None:
 
 
 def _files(site: Path, record: Path) -> Iterator[str]:
-    """The files of a library that are there, by its RECORD, and what the installer has written beside that."""
+    """The files of a library that are there, by its RECORD, and what the installer has written
+    beside that."""
     for line in record.read_text().splitlines():
         name = line.rsplit(",", 2)[0].strip('"')
         if (site / name).is_file():
             yield name
-    yield from (str(path.relative_to(site)) for path in record.parent.iterdir()
-                if path.name in _RECORDS and path.name != "RECORD" and f"{path.name}," not in record.read_text())
+    yield from (
+        str(path.relative_to(site))
+        for path in record.parent.iterdir()
+        if path.name in _RECORDS
+        and path.name != "RECORD"
+        and f"{path.name}," not in record.read_text()
+    )
 
 
 def _patterns(site: Path, record: Path) -> set[str]:
-    """Patterns for the files of a library: its packages, and in packages that several libraries share, what is below."""
+    """Patterns for the files of a library: its packages, and in packages that several libraries
+    share, what is below."""
     found = set[str]()
     for name in _files(site, record):
         parts = Path(name).parts
-        depth = 1 if len(parts) == 1 or (site / parts[0] / "__init__.py").is_file() or parts[0] == record.parent.name else 2
+        depth = (
+            1
+            if len(parts) == 1
+            or (site / parts[0] / "__init__.py").is_file()
+            or parts[0] == record.parent.name
+            else 2
+        )
         found.add("/".join(parts[:depth]) + ("/*" if len(parts) > depth else ""))
     return found
 
 
 def _digest(site: Path, files: Sequence[str]) -> str:
-    """A digest of a library's files, but for those that differ with each installation; "" where one is missing."""
+    """A digest of a library's files, but for those that differ with each installation; "" where one
+    is missing."""
     found = hashlib.sha256()
     for name in files:
         if not (site / name).is_file():
@@ -183,8 +259,16 @@ def compiled(place: Path) -> list[Path]:
 
 def _strip(place: Path, environment: Mapping[str, str]) -> None:
     """Takes the symbols out that only debuggers and linkers want."""
-    run(["strip", "--strip-unneeded", "--remove-section=.comment", "--remove-section=.note",
-         *map(str, compiled(place))], environment)
+    run(
+        [
+            "strip",
+            "--strip-unneeded",
+            "--remove-section=.comment",
+            "--remove-section=.note",
+            *map(str, compiled(place)),
+        ],
+        environment,
+    )
 
 
 def _uv(*words: str, environment: Mapping[str, str]) -> None:
@@ -197,10 +281,20 @@ _PACKAGE_OF = {"strip": "binutils", "objdump": "binutils"}
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """Runs a tool of the build; its output. Raises OperationFailed."""
     try:
-        done = subprocess.run(command, env=dict(environment or os.environ), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            env=dict(environment or os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except FileNotFoundError:
         package = _PACKAGE_OF.get(command[0], command[0])
-        raise OperationFailed(f"cannot run {command[0]}: it is not installed", hint=f"apt-get install {package}") from None
+        raise OperationFailed(
+            f"cannot run {command[0]}: it is not installed", hint=f"apt-get install {package}"
+        ) from None
     if done.returncode != 0:
-        raise OperationFailed(f"cannot build the package: {' '.join(command[:6])}: {done.stderr.strip()[-2000:]}")
+        raise OperationFailed(
+            f"cannot build the package: {' '.join(command[:6])}: {done.stderr.strip()[-2000:]}"
+        )
     return done.stdout

@@ -24,24 +24,41 @@ def test_without_a_page_they_are_listed_by_title(capsys: pytest.CaptureFixture[s
     assert main(["docs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(TITLES) > 50
-    assert any(line.split(maxsplit=1) == ["howto/consoles", TITLES["howto/consoles"]] for line in lines)
+    assert any(
+        line.split(maxsplit=1) == ["howto/consoles", TITLES["howto/consoles"]] for line in lines
+    )
 
 
-@pytest.mark.parametrize("name", ["consoles", "howto/consoles", "docs/howto/consoles.md", "howto/consoles.html#read"])
-def test_a_pipe_gets_the_page_as_it_was_written(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "name", ["consoles", "howto/consoles", "docs/howto/consoles.md", "howto/consoles.html#read"]
+)
+def test_a_pipe_gets_the_page_as_it_was_written(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["docs", name]) == 0
-    assert capsys.readouterr().out == (ROOT / "docs/howto/consoles.md").read_text().rstrip("\n") + "\n"
+    assert (
+        capsys.readouterr().out == (ROOT / "docs/howto/consoles.md").read_text().rstrip("\n") + "\n"
+    )
 
 
 def test_a_machine_gets_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "security", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["page"] == "explanation/security" and found["title"] == "Security" and found["text"].startswith("# Security")
+    assert (
+        found["page"] == "explanation/security"
+        and found["title"] == "Security"
+        and found["text"].startswith("# Security")
+    )
 
 
-def test_an_unknown_page_is_refused_with_the_nearest_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_page_is_refused_with_the_nearest_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["docs", "consols"]) == 2
-    assert "cannot show consols: there is no such page\nhint: howto/consoles" in capsys.readouterr().err
+    assert (
+        "cannot show consols: there is no such page\nhint: howto/consoles"
+        in capsys.readouterr().err
+    )
     assert main(["docs", "zzzz"]) == 2
     assert "`layercake docs` lists them" in capsys.readouterr().err
 
@@ -54,8 +71,9 @@ def test_a_name_of_several_pages_is_refused_with_all_of_them() -> None:
     assert "howto/disks, reference/disks" in refused.value.hint
 
 
-def test_where_no_pages_are_it_says_who_has_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-                                                 capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_no_pages_are_it_says_who_has_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(documentation, "CLONE", tmp_path)
     monkeypatch.setattr(documentation, "INSTALLED", tmp_path)
     assert main(["--url", "https://head:8443", "docs", "consoles"]) == 1
@@ -63,36 +81,61 @@ def test_where_no_pages_are_it_says_who_has_them(monkeypatch: pytest.MonkeyPatch
     assert "cannot show the documentation" in said and "https://head:8443/docs/" in said
 
 
-def test_on_an_installed_head_they_are_the_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_on_an_installed_head_they_are_the_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(documentation, "CLONE", tmp_path / "lib")
     monkeypatch.setattr(documentation, "INSTALLED", tmp_path)
     assert documentation.pages_directory() is None and documentation.site_directory() is None
     for name in ("pages/index.md", "html/index.html"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text("# Layercake\n")
-    assert documentation.pages_directory() == tmp_path / "pages" and documentation.site_directory() == tmp_path / "html"
+    assert (
+        documentation.pages_directory() == tmp_path / "pages"
+        and documentation.site_directory() == tmp_path / "html"
+    )
 
 
 def test_links_become_what_one_types_and_what_is_typed_stays() -> None:
-    text = ("# T\n\nSee [there](../explanation/security.md#tokens), [a host](https://example.org/), [here](#x) and "
-            "![a rack](../pictures/rack.svg).\n\n```console\n# layercake [x](y.md)\n```\n\n"
-            "```{toctree}\n:maxdepth: 1\n\nconsoles\n```\n")
+    text = (
+        "# T\n\nSee [there](../explanation/security.md#tokens), [a host](https://example.org/), [here](#x) and "
+        "![a rack](../pictures/rack.svg).\n\n```console\n# layercake [x](y.md)\n```\n\n"
+        "```{toctree}\n:maxdepth: 1\n\nconsoles\n```\n"
+    )
     shown = followed(text, "howto/index", {"howto/consoles": "Consoles"})
-    assert "there (`layercake docs explanation/security`), a host (https://example.org/), here and *Picture: a rack*." in shown
+    assert (
+        "there (`layercake docs explanation/security`), a host (https://example.org/), here and *Picture: a rack*."
+        in shown
+    )
     assert "# layercake [x](y.md)" in shown
     assert shown.endswith("- Consoles: `layercake docs howto/consoles`\n")
 
 
 @pytest.mark.parametrize(("lines", "paged"), [(10, True), (4000, False)])
-def test_a_terminal_shows_it_drawn_and_by_the_pager_where_it_is_long(lines: int, paged: bool, tmp_path: Path) -> None:
+def test_a_terminal_shows_it_drawn_and_by_the_pager_where_it_is_long(
+    lines: int, paged: bool, tmp_path: Path
+) -> None:
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\necho PAGED\ncat\n")
     pager.chmod(0o755)
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PAGER": str(pager), "COLUMNS": "80", "LINES": str(lines), "TERM": "xterm", "NO_COLOR": "1"}
+    environment = {
+        **os.environ,
+        "PAGER": str(pager),
+        "COLUMNS": "80",
+        "LINES": str(lines),
+        "TERM": "xterm",
+        "NO_COLOR": "1",
+    }
     with os.fdopen(ours, "rb", buffering=0) as terminal:
-        process = subprocess.Popen([sys.executable, "-m", "layercake.cli.main", "docs", "consoles"], stdin=theirs, stdout=theirs,
-                                   stderr=theirs, env=environment, cwd=ROOT)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "layercake.cli.main", "docs", "consoles"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            cwd=ROOT,
+        )
         os.close(theirs)
         shown = b""
         while True:

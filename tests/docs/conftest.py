@@ -15,8 +15,21 @@ ROOT = Path(__file__).resolve().parents[2]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it."""
     out = tmp_path_factory.mktemp("site")
-    command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "trees"), str(ROOT / "docs"),
-               str(out / "html")]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        str(out / "trees"),
+        str(ROOT / "docs"),
+        str(out / "html"),
+    ]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return out / "html"

@@ -1,4 +1,5 @@
-"""What names a page of the documentation leads to one: in commands, the dashboard, alerts, errors and the site itself."""
+"""What names a page of the documentation leads to one: in commands, the dashboard, alerts, errors
+and the site itself."""
 
 from __future__ import annotations
 
@@ -30,13 +31,24 @@ _HOWTO = re.compile(r"(?:\b_page|\bhowto)\([\"']([\w-]+)[\"']\)")
 def sources() -> Iterator[Path]:
     for place in SOURCES:
         for path in sorted((ROOT / place).rglob("*")):
-            if path.is_file() and path.suffix in (".py", ".js", ".html", ".yml", ".json", ".service", ".md", "") \
-                    and not {"node_modules", "__pycache__", "xterm"} & set(path.parts):
+            if (
+                path.is_file()
+                and path.suffix in (".py", ".js", ".html", ".yml", ".json", ".service", ".md", "")
+                and not {"node_modules", "__pycache__", "xterm"} & set(path.parts)
+            ):
                 yield path
 
 
 def test_the_pages_of_causes_and_events_are_there() -> None:
-    named = {causes.BMC, causes.BOOT, causes.DARK, causes.DISKS, causes.ROLLS, causes.RELEASE, causes.CONSOLES}
+    named = {
+        causes.BMC,
+        causes.BOOT,
+        causes.DARK,
+        causes.DISKS,
+        causes.ROLLS,
+        causes.RELEASE,
+        causes.CONSOLES,
+    }
     kinds = {kind.name: kind.page for kind in standard().events.values() if kind.page}
     assert len(named) > 5 and len(kinds) > 2
     for page in (*named, *kinds.values()):
@@ -59,14 +71,24 @@ def test_what_the_sources_name_is_there() -> None:
 
 def test_nothing_that_is_printed_names_a_file_that_a_head_does_not_have() -> None:
     """A path below docs/ means something in a clone only."""
-    own = {ROOT / "layercake/documentation.py", ROOT / "layercake/cli/docs.py", *(ROOT / "layercake/debian").rglob("*")}
-    named = [f"{path.relative_to(ROOT)}: {page}" for path in sources() if path not in own
-             for page in _FILE.findall(path.read_text(errors="replace"))]
+    own = {
+        ROOT / "layercake/documentation.py",
+        ROOT / "layercake/cli/docs.py",
+        *(ROOT / "layercake/debian").rglob("*"),
+    }
+    named = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in sources()
+        if path not in own
+        for page in _FILE.findall(path.read_text(errors="replace"))
+    ]
     assert named == ["layercake/dashboard/documentation.py: docs/strict"]
 
 
 def test_alerts_lead_to_pages() -> None:
-    groups = yaml.safe_load((ROOT / "examples/prometheus/layercake.rules.yml").read_text())["groups"]
+    groups = yaml.safe_load((ROOT / "examples/prometheus/layercake.rules.yml").read_text())[
+        "groups"
+    ]
     notes = [rule["annotations"] for group in groups for rule in group["rules"]]
     links = [found["runbook_url"] for found in notes if "runbook_url" in found]
     assert len(links) > 5
@@ -107,7 +129,11 @@ class _Page(HTMLParser):
         given = dict(attrs)
         self.links |= {value for name, value in attrs if name in ("href", "src") and value}
         self.anchors |= {value for name, value in attrs if name in ("id", "name") and value}
-        if tag == "style" or (tag == "script" and "src" not in given) or any(n == "style" or n.startswith("on") for n in given):
+        if (
+            tag == "style"
+            or (tag == "script" and "src" not in given)
+            or any(n == "style" or n.startswith("on") for n in given)
+        ):
             self.inline.append(f"<{tag} {given}>")
 
 
@@ -122,7 +148,9 @@ def test_all_links_and_anchors_of_the_site_lead_somewhere(site: Path) -> None:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
-            assert target.is_file() and target.is_relative_to(site.resolve()), f"{path.name}: {link}"
+            assert target.is_file() and target.is_relative_to(site.resolve()), (
+                f"{path.name}: {link}"
+            )
             if target in pages and not page_made_by_search(target):
                 assert unquote(parts.fragment) in pages[target].anchors, f"{path.name}: {link}"
             looked += 1

@@ -1,4 +1,5 @@
-"""The head serves the documentation to everybody, and a browser shows it under a policy that lets nothing else run."""
+"""The head serves the documentation to everybody, and a browser shows it under a policy that lets
+nothing else run."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Site]:
-    """A head that was installed, without its documentation; that is at `documentation.INSTALLED`."""
+    """A head that was installed, without its documentation; that is at
+    `documentation.INSTALLED`."""
     monkeypatch.setattr(documentation, "CLONE", tmp_path / "lib")
     monkeypatch.setattr(documentation, "INSTALLED", tmp_path / "share")
     async with serving(inventory(2, racks=1)) as found:
@@ -31,7 +33,9 @@ async def head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator
 @pytest_asyncio.fixture(loop_scope="session")
 async def stranger() -> AsyncIterator[aiohttp.ClientSession]:
     """Somebody without a token."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), auto_decompress=False) as found:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=False), auto_decompress=False
+    ) as found:
         yield found
 
 
@@ -50,36 +54,65 @@ def write(text: str) -> Path:
     return place
 
 
-async def test_without_a_site_it_says_how_to_get_one(head: Site, stranger: aiohttp.ClientSession) -> None:
+async def test_without_a_site_it_says_how_to_get_one(
+    head: Site, stranger: aiohttp.ClientSession
+) -> None:
     async with stranger.get(f"{base(head)}/docs/howto/consoles.html") as answer:
         assert answer.status == 503 and "`make docs`" in await answer.text()
 
 
-async def test_strangers_get_pages_and_nothing_else(head: Site, stranger: aiohttp.ClientSession) -> None:
+async def test_strangers_get_pages_and_nothing_else(
+    head: Site, stranger: aiohttp.ClientSession
+) -> None:
     write("<p>all")
     (documentation.INSTALLED / "secret.html").write_text("secret")
     (documentation.INSTALLED / "html/etc").symlink_to("/etc")
     async with stranger.get(f"{base(head)}/docs") as answer:
-        assert str(answer.url).endswith("/docs/") and await answer.read() != b"" and answer.status == 200
-    for path, kind in (("", "text/html; charset=utf-8"), ("howto/", "text/html; charset=utf-8"), ("picture.png", "image/png")):
+        assert (
+            str(answer.url).endswith("/docs/")
+            and await answer.read() != b""
+            and answer.status == 200
+        )
+    for path, kind in (
+        ("", "text/html; charset=utf-8"),
+        ("howto/", "text/html; charset=utf-8"),
+        ("picture.png", "image/png"),
+    ):
         async with stranger.get(f"{base(head)}/docs/{path}") as answer:
             assert answer.status == 200 and answer.headers["Content-Type"] == kind
-            assert answer.headers["Content-Security-Policy"] == POLICY and answer.headers["Cache-Control"] == "no-cache"
-    for path in ("nothere.html", "left.map", "..%2fsecret.html", "../secret.html", "etc/passwd", "howto", "%00"):
+            assert (
+                answer.headers["Content-Security-Policy"] == POLICY
+                and answer.headers["Cache-Control"] == "no-cache"
+            )
+    for path in (
+        "nothere.html",
+        "left.map",
+        "..%2fsecret.html",
+        "../secret.html",
+        "etc/passwd",
+        "howto",
+        "%00",
+    ):
         async with stranger.get(f"{base(head)}/docs/{path}") as answer:
             assert answer.status == 404 and "root:" not in await answer.text()
 
 
-async def test_a_browser_that_has_a_page_gets_it_again_only_after_a_new_build(head: Site, stranger: aiohttp.ClientSession) -> None:
+async def test_a_browser_that_has_a_page_gets_it_again_only_after_a_new_build(
+    head: Site, stranger: aiohttp.ClientSession
+) -> None:
     place = write("<p>one")
-    async with stranger.get(f"{base(head)}/docs/", headers={"Accept-Encoding": "identity"}) as answer:
+    async with stranger.get(
+        f"{base(head)}/docs/", headers={"Accept-Encoding": "identity"}
+    ) as answer:
         mark = answer.headers["ETag"]
         assert await answer.text() == "<p>one"
     async with stranger.get(f"{base(head)}/docs/", headers={"If-None-Match": mark}) as answer:
         assert answer.status == 304
     (place / "index.html").write_text("<p>two")
     os.utime(place / "index.html", ns=(1, 1))
-    async with stranger.get(f"{base(head)}/docs/", headers={"If-None-Match": mark, "Accept-Encoding": "identity"}) as answer:
+    async with stranger.get(
+        f"{base(head)}/docs/", headers={"If-None-Match": mark, "Accept-Encoding": "identity"}
+    ) as answer:
         assert await answer.text() == "<p>two"
     shutil.rmtree(place)
     async with stranger.get(f"{base(head)}/docs/") as answer:
@@ -87,7 +120,8 @@ async def test_a_browser_that_has_a_page_gets_it_again_only_after_a_new_build(he
 
 
 async def test_a_browser_shows_it_whole(head: Site, site: Path) -> None:
-    """The theme changes, the search finds, and the policy of the page has nothing to complain of."""
+    """The theme changes, the search finds, and the policy of the page has nothing to complain
+    of."""
     documentation.INSTALLED.mkdir()
     (documentation.INSTALLED / "html").symlink_to(site)
     async with chromium() as browser, looking(browser, head) as look:

@@ -13,9 +13,11 @@ import pytest
 
 from layercake.cli.main import COMMANDS
 from layercake.debian import build as builder
+from layercake.debian import control
 from layercake.debian.build import QUICK, build
 from layercake.debian.control import changelog, depends
-from layercake.debian.environment import FROM_DEBIAN, ROOT, without
+from layercake.debian.copyright import copyright_file
+from layercake.debian.environment import FROM_DEBIAN, ROOT, Library, without
 from layercake.debian.manual import completions, manual
 from layercake.kraken.errors import OperationFailed
 
@@ -102,3 +104,27 @@ def test_lintian_finds_nothing(package: Path) -> None:
     done = subprocess.run(["lintian", "--tag-display-limit", "0", "--allow-root", "--fail-on", "error,warning",
                            str(package)], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr
+
+
+def test_it_depends_on_the_c_library_that_its_parts_want(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = subprocess.run(["dpkg-deb", "-f", str(package), "Depends"], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"\blibc6 \(>= 2\.(1|2|3)\d\),", said) and "libstdc++6" in said
+    needs = "  NEEDED               libc.so.6\n  NEEDED               libz.so.1\n 0x0 0x00 02 GLIBC_2.9\n 0x0 0x00 03 GLIBC_2.28\n"
+    monkeypatch.setattr(control, "run", lambda command: needs)
+    assert control.shared_libraries([]) == ["libc6 (>= 2.28)", "zlib1g"]
+    monkeypatch.setattr(control, "run", lambda command: needs + "  NEEDED               libodd.so.3\n")
+    with pytest.raises(OperationFailed, match=r"cannot say which package has libodd\.so\.3"):
+        control.shared_libraries([])
+
+
+def test_a_library_that_does_not_say_its_licence_is_refused(tmp_path: Path) -> None:
+    info = tmp_path / "odd-1.0.dist-info"
+    (info / "licenses").mkdir(parents=True)
+    (info / "METADATA").write_text("Name: odd\nVersion: 1.0\nAuthor: Ann\n")
+    with pytest.raises(OperationFailed, match="odd does not say its licence"):
+        copyright_file([Library(info, ("odd/*",))], builder.XTERM.parent)
+    (info / "METADATA").write_text("Name: odd\nVersion: 1.0\nAuthor: Ann\nLicense: Apache 2.0\n")
+    (info / "licenses/LICENSE").write_text("  Apache License\n  Version 2.0\n\n  Copyright [yyyy] [name]\n")
+    text = copyright_file([Library(info, ("odd/*",))], builder.XTERM.parent)
+    assert ("site-packages/odd/*\nCopyright: Ann\nLicense: Apache-2.0\n On Debian systems the text of this licence is in "
+            "/usr/share/common-licenses/Apache-2.0.\n") in text and "yyyy" not in text

@@ -149,6 +149,16 @@ def test_it_is_used_as_the_readme_says(machine: CleanRoot) -> None:
     assert nodes(machine) == ["n0", "n1"]
 
 
+def test_its_documentation_is_on_it(machine: CleanRoot) -> None:
+    """In the terminal, in the files that systemd names, and in a browser of anybody."""
+    assert machine.run("layercake", "docs", "consoles").stdout == (ROOT / "docs/howto/consoles.md").read_text()
+    named = machine.limits("layercake", ["Documentation"])["Documentation"].rpartition("file://")[2]
+    assert (machine.root / named[1:]).is_file() and (machine.root / "usr/share/doc/layercake/html/howto/consoles.html").is_file()
+    code = ("import ssl, urllib.request as u; print(u.urlopen('https://%s:8443/docs/howto/consoles.html', "
+            "context=ssl._create_unverified_context()).read().decode())")
+    assert "<title>" in machine.run("python3", "-c", code % ADDRESS).stdout
+
+
 def test_init_can_be_run_again(machine: CleanRoot) -> None:
     before = kept(machine)
     assert "stays as it is" in machine.run("layercake", "init", "--no-boot").stdout
