@@ -48,6 +48,7 @@ def add(tree: Path, scratch: Path, environment: Mapping[str, str]) -> None:
     for pattern in _NOT_SERVED:
         for path in site.rglob(pattern):
             path.unlink()
-    link = tree / "usr/share/doc/layercake/html"
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(os.path.relpath(site, link.parent))
+    documents = tree / "usr/share/doc/layercake"
+    documents.mkdir(parents=True, exist_ok=True)
+    for name, target in (("html", site), ("docs", pages)):
+        (documents / name).symlink_to(os.path.relpath(target, documents))

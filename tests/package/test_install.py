@@ -153,7 +153,9 @@ def test_its_documentation_is_on_it(machine: CleanRoot) -> None:
     """In the terminal, in the files that systemd names, and in a browser of anybody."""
     assert machine.run("layercake", "docs", "consoles").stdout == (ROOT / "docs/howto/consoles.md").read_text()
     named = machine.limits("layercake", ["Documentation"])["Documentation"].rpartition("file://")[2]
-    assert (machine.root / named[1:]).is_file() and (machine.root / "usr/share/doc/layercake/html/howto/consoles.html").is_file()
+    documents = machine.root / "usr/share/doc/layercake"
+    assert all(path.is_file() for path in (machine.root / named[1:], documents / "html/howto/consoles.html",
+                                           documents / "docs/howto/consoles.md"))
     code = ("import ssl, urllib.request as u; print(u.urlopen('https://%s:8443/docs/howto/consoles.html', "
             "context=ssl._create_unverified_context()).read().decode())")
     assert "<title>" in machine.run("python3", "-c", code % ADDRESS).stdout
