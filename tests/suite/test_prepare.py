@@ -97,7 +97,7 @@ def test_what_fails_is_tried_again_and_then_said(runner: Runner, tmp_path: Path)
     with pytest.raises(StepError, match=r"cannot prepare bad: sh ended with status 3\n    no such mirror"):
         runner.run([Step("bad", lambda shell: void(shell("sh", "-c", "echo no such mirror; exit 3")))])
     with pytest.raises(StepError, match="cannot prepare worse: nothere is not installed"):
-        runner.run([Step("worse", lambda shell: void(shell("nothere")))])
+        Runner(runner.progress, tmp_path / "log").run([Step("worse", lambda shell: void(shell("nothere")))])
 
 
 def void(_: object) -> None:
