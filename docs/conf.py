@@ -24,4 +24,4 @@ html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
-templates_path: list[str] = []
+templates_path = ["_templates"]
