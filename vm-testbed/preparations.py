@@ -26,8 +26,7 @@ VENV_LIBVIRT = ROOT / ".venv-libvirt"
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
 SYSTEM_PYTHON = "/usr/bin/python3"
 """Debian's own: nodes run the same version, and Ceph's bindings exist for no other."""
-APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "-o", "APT::Status-Fd=1",
-       "-o", "Dpkg::Use-Pty=0")
+APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "-o", "Dpkg::Use-Pty=0")
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 LISTS = Path("/var/lib/apt/lists/partial")
 _FRESH_S = 600.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -26,7 +25,8 @@ WAIT_S = 3.0
 END_S = 20.0
 """How long a program gets to end by itself after Ctrl-C: dpkg finishes the package that it is at."""
 _SHOWN = 15
-_APT_STATUS = re.compile(r"(?:pm|dl)status:[^:]*(?::[a-z0-9]+)?:([0-9.]+):(.*)")
+_AT_MOST = 0.95
+"""How much of a step is taken for done while it runs, by how long it takes as a rule."""
 
 
 class StepError(Exception):
@@ -48,12 +48,8 @@ class Step:
 
 
 def shown(line: str) -> str:
-    """What a line of a tool's output says to people; "" for a warning. apt's status (APT::Status-Fd) is put into words."""
-    if line.startswith(("W:", "WARNING", "debconf:")):
-        return ""
-    if found := _APT_STATUS.fullmatch(line):
-        return f"{float(found[1]):.0f} % {found[2]}"
-    return line
+    """What a line of a tool's output says to people; "" for a warning."""
+    return "" if line.startswith(("W:", "WARNING", "debconf:")) else line.removesuffix(" ...")
 
 
 class Shell:
@@ -63,6 +59,7 @@ class Shell:
         self.name = name
         self.attempt = attempt
         self.detail = ""
+        self.began = time.monotonic()
         self._log = log
         self._ending = ending
         self._process: subprocess.Popen[str] | None = None
@@ -114,7 +111,6 @@ class Runner:
     at_once: int = 3
     _shells: dict[str, Shell] = field(default_factory=dict)
     _ending: threading.Event = field(default_factory=threading.Event)
-    _failed: list[str] = field(default_factory=list)
 
     def run(self, steps: Sequence[Step]) -> ThreadPoolExecutor:
         """Runs the steps that are needed; returns when all but those in the background are done. The pool that is returned still
@@ -124,7 +120,6 @@ class Runner:
         pool = ThreadPoolExecutor(self.at_once)
         futures: dict[Future[None], Step] = {}
         finished: set[str] = set()
-        total = sum(step.weight for step in todo) or 1.0
         self.progress.status = self._status
         try:
             while any(not s.background and s.name not in finished for s in todo):
@@ -138,7 +133,7 @@ class Runner:
                     future.result()
                     finished.add(step.name)
                     self.progress.line(f"    {self.progress.elapsed_s:6.1f} s  {step.name}: ready")
-                    self.progress.done = sum(s.weight for s in todo if s.name in finished) / total
+                self.progress.done = self._share(todo, finished)
         except BaseException:
             self.end()
             pool.shutdown(cancel_futures=True)
@@ -171,6 +166,16 @@ class Runner:
             else:
                 self._shells.pop(step.name)
                 return
+
+    def _share(self, steps: Sequence[Step], finished: set[str]) -> float:
+        """How much of all is done, 0 to 1: of steps that run, as much as the time that they have taken lets one expect."""
+        waited = [step for step in steps if not step.background]
+        done = sum(step.weight for step in waited if step.name in finished)
+        for step in waited:
+            shell = self._shells.get(step.name)
+            if shell is not None:
+                done += min(_AT_MOST * step.weight, time.monotonic() - shell.began)
+        return done / (sum(step.weight for step in waited) or 1.0)
 
     def _status(self) -> str:
         shells = list(self._shells.values())
