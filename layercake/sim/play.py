@@ -186,14 +186,28 @@ async def _play(play: Play, stop: asyncio.Event, then: Callable[[Play], Awaitabl
     try:
         await play.fleet.start()
         play.head.start(play.options.listener)
-        await asyncio.to_thread(play.head.wait, stop.is_set)
+        waiting = asyncio.create_task(_count_seconds(play.screen, "the head starts"))
+        try:
+            await asyncio.to_thread(play.head.wait, stop.is_set)
+            if not stop.is_set():
+                await asyncio.to_thread(play.head.fill, play.cast)
+        finally:
+            waiting.cancel()
         if not stop.is_set():
-            await asyncio.to_thread(play.head.fill, play.cast)
             play.darken()
             await then(play)
     finally:
         await asyncio.to_thread(play.head.stop)
         await play.fleet.stop()
+
+
+async def _count_seconds(screen: Screen, what: str) -> None:
+    """Says each second how long something takes, until cancelled."""
+    now = asyncio.get_running_loop().time
+    began = now()
+    while True:
+        await asyncio.sleep(SECOND_S)
+        screen.status(f"{what}: {now() - began:.0f} s", now())
 
 
 class Watch:
