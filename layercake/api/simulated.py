@@ -6,6 +6,7 @@ nothing runs on them, and they have no disks, no TPM and no console.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,5 +62,5 @@ def refusal(route: Route, request: web.Request, body: Any) -> Refused | None:
     if what is None:
         return None
     subject = subject or str(getattr(body, "range", "")) or request[RANGE]
-    why = f"{subject} is simulated" if subject else "all nodes are simulated"
+    why = f"{subject} is simulated" if re.fullmatch(r"[^@,\[\]]+", subject) else "all nodes here are simulated"
     return Refused(" ".join(filter(None, ("cannot", what, subject))) + f": {why}", hint=_HINT)

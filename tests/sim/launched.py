@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from layercake.sim.api import Api
@@ -72,9 +72,10 @@ def processes_of(directory: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def launched(temporary: Path, *arguments: str) -> Iterator[Launched]:
-    """`layercake sim run` with these arguments, with its temporary directory in one that the test has."""
-    words = [sys.executable, "-m", "layercake.cli.main", "sim", "run", *FAST, *arguments]
+def launched(temporary: Path, *arguments: str, user: Sequence[str] = ()) -> Iterator[Launched]:
+    """`layercake sim run` with these arguments, with its temporary directory in one that the test has; `user` are the first words
+    of a command that runs others as another user."""
+    words = [*user, sys.executable, "-m", "layercake.cli.main", "sim", "run", *FAST, *arguments]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=environment) as process:

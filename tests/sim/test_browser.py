@@ -6,10 +6,14 @@ import asyncio
 import hashlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
 import ssl
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +122,26 @@ def test_a_second_one_beside_it_and_an_interrupt_leaves_nothing(sim: Launched, t
     assert sim.api.ask("GET", "/v1/status")["nodes"]["total"] == 6
 
 
+NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+
+
+def test_without_root_it_runs_in_a_user_namespace() -> None:
+    probe = [*NOBODY, "unshare", "--user", "--map-root-user", "--net", "--", sys.executable, "-c", "import layercake.sim.play"]
+    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"nobody may not make user namespaces here, or not read the sources: {done.stderr.strip()[-200:]}")
+    with tempfile.TemporaryDirectory(prefix="sim") as place:
+        os.chown(place, 65534, 65534)
+        with launched(Path(place), "--nodes", "3", "--listen", "127.0.0.1:0", user=NOBODY) as other:
+            url = other.line("#ticket=")
+            assert ask(other, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0] == 200
+            words = [sys.executable, "-m", "layercake.cli.main", "--socket", str(other.directory / "api.sock"), "status"]
+            status = subprocess.run([*NOBODY, *words], capture_output=True, text=True, check=False)
+            assert "nodes     3:" in status.stdout, status.stderr
+            assert other.end() == 0
+        assert other.left() == []
+
+
 BODIES: dict[str, Any] = {
     "/v1/nodes/{name}/exec": {"command": ["true"]},
     "/v1/nodes/{name}/disks/wipe": {"disk": "sda", "mark": "0"},
@@ -128,7 +152,7 @@ BODIES: dict[str, Any] = {
     "/v1/power/cap": {"range": NODE, "watts": 200},
     "/v1/power/setup": {"range": NODE},
 }
-SAID = rf"cannot [a-zA-Z' ]+( {NODE}|one)?: ({NODE}|one|all nodes) (is|are) simulated"
+SAID = rf"cannot [a-zA-Z' ]+( {NODE}|one)?: ({NODE} is|one is|all nodes here are) simulated"
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
