@@ -58,7 +58,8 @@ SIM_TIMES := --firmware 3s --kernel 2s
 SIM_FAULTS := --flap 2% --dead 2% --bad-bmc 2% --dark rack0000 --at 3m --for 1m --every 10m
 .PHONY: sim
 sim:
-	$(prepare) sim --then $(VENV)/bin/layercake sim run --nodes $(NODES) --listen $(LISTEN) $(SIM_TIMES) $(SIM_FAULTS)
+	$(prepare) sim
+	@$(VENV)/bin/layercake sim run --nodes $(NODES) --listen $(LISTEN) $(SIM_TIMES) $(SIM_FAULTS)
 
 # Its libvirtd is in namespaces of its own; the box is kept. Without DRIVER it tries whether KVM works.
 vagrant:
