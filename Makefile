@@ -26,6 +26,7 @@ help:
 	@echo "                    DIR/NAME.pcap has what machine NAME says and hears; with DISCOVERY=1 there are two machines more, which no inventory"
 	@echo "                    knows: they are discovered, taken in by their switch ports, and reached by ssh"
 	@echo "make vagrant [DRIVER=qemu]  the Vagrantfile's rack on a libvirtd of its own, from a box made here to running images, and away again"
+	@echo "make sim [NODES=200] [LISTEN=127.0.0.1:8443]  a head with simulated nodes, and a link to its dashboard; needs python3-venv, and no root"
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
@@ -53,6 +54,16 @@ deb: install
 demo:
 	$(prepare) demo$(if $(DISCOVERY),+discovery)$(if $(filter rbd,$(STORE)),+rbd)$(if $(filter libvirt,$(RACK)),+libvirt)$(if $(PCAP),+pcap) --then \
 	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK)) $(if $(PCAP),--pcap $(PCAP)) $(if $(DISCOVERY),--discovery)
+
+# A head with simulated nodes. Faults come now and then: a few nodes flap, hang or have a bad BMC, and a rack goes dark for a minute.
+NODES ?= 200
+LISTEN ?= 127.0.0.1:8443
+SIM_TIMES := --firmware 3s --kernel 2s
+SIM_FAULTS := --flap 2% --dead 2% --bad-bmc 2% --dark rack0000 --at 3m --for 1m --every 10m
+.PHONY: sim
+sim:
+	$(prepare) sim
+	@$(VENV)/bin/layercake sim run --nodes $(NODES) --listen $(LISTEN) $(SIM_TIMES) $(SIM_FAULTS)
 
 # Its libvirtd is in namespaces of its own; the box is kept. Without DRIVER it tries whether KVM works.
 vagrant:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from layercake.api.server import Api
@@ -45,10 +46,12 @@ def events_to_log(least: str) -> Callable[[Event], None]:
     return tell
 
 
-async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier) -> None:
+async def _serve(
+    data_dir: Path, secrets: Mapping[str, str], notifier: Notifier, inherited: Sequence[socket.socket],
+) -> None:
     settings = head_settings.load(data_dir)
     head = Head(data_dir, settings, environ=secrets)
-    api = Api(head)
+    api = Api(head, *inherited)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,20 +76,35 @@ async def _serve(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier)
         await logs.stop()
 
 
-def serve(data_dir: Path) -> int:
-    """Runs the head in the foreground; returns the exit status. Raises InputError for what a person has to mend."""
+def _inherited(descriptor: int) -> socket.socket:
+    """The listening socket that whoever started this process has left open. Raises InputError."""
+    try:
+        listener = socket.socket(fileno=descriptor)
+        listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise InputError(f"cannot serve on file descriptor {descriptor}: {error.strerror}") from None
+    if not listening:
+        raise InputError(f"cannot serve on file descriptor {descriptor}: it is not a listening socket")
+    listener.set_inheritable(False)
+    return listener
+
+
+def serve(data_dir: Path, inherited: int | None = None) -> int:
+    """Runs the head in the foreground; returns the exit status. `inherited` is the file descriptor of a listening socket on which
+    the API is served, too. Raises InputError for what a person has to mend."""
     lines.start("%(asctime)s %(levelname)s %(name)s: %(message)s", "layercake")
     open_files()
     os.umask(0o077)
     leave_no_core()
     head_settings.load(data_dir)
+    listeners = [] if inherited is None else [_inherited(inherited)]
     held = lock.take(data_dir, "serve")
     secrets, kept = dict(os.environ), without_secrets(os.environ)
     notifier = Notifier.of(os.environ)
     os.environ.clear()  # whatever the head starts from here on has no secret in its environment
     os.environ.update(kept)
     try:
-        asyncio.run(_serve(data_dir, secrets, notifier))
+        asyncio.run(_serve(data_dir, secrets, notifier, listeners))
     finally:
         os.close(held)
     return 0

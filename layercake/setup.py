@@ -55,7 +55,7 @@ def initialise(
     data_dir.chmod(0o700)
     (data_dir / "secrets").mkdir(exist_ok=True, mode=0o700)
     if not (data_dir / "pki" / "server.pem").exists():
-        pki.create(data_dir / "pki", *settings.addresses)
+        pki.create(data_dir / "pki", *settings.certificate_names)
         echo(f"certificate authority: {data_dir / 'pki' / 'ca.pem'}")
     if not (data_dir / tokens.FILE_NAME).exists():
         echo(f"admin token for the network API: {auth.create(data_dir)}")

@@ -55,10 +55,14 @@ class Target:
     disk: int = 4000 * MIB
     recommended: bool = True
 
+    @property
+    def packages(self) -> list[str]:
+        """The Debian packages that it needs."""
+        return [name for file in self.lists for name in listed(ROOT / file, recommended=self.recommended)]
+
     def steps(self) -> list[Step]:
         """All its steps; those whose work is done say so."""
-        packages = [name for file in self.lists for name in listed(ROOT / file, recommended=self.recommended)]
-        return [debian(packages), libraries(self.lock), *(make() for make in self.more)]
+        return [debian(self.packages), libraries(self.lock), *(make() for make in self.more)]
 
 
 @dataclass(frozen=True)
@@ -258,6 +262,7 @@ _DEMO_LOCK, _DEV_LOCK = "requirements-demo.lock", "requirements-dev.lock"
 
 TARGETS: dict[str, Target] = {
     "run": Target("a head", (), "requirements.lock", root=False),
+    "sim": Target("a simulation", ("vm-testbed/packages-sim.txt",), "requirements.lock", root=False),
     "demo": Target("the demo", (_HEAD, _RACK), _DEMO_LOCK, (images_base, lambda: fetched(KERNEL, KERNEL)), racks=True,
                    recommended=False),
     "vagrant": Target("the Vagrant rack", (_HEAD, _RACK, _LIBVIRT, _VAGRANT), _DEV_LOCK, (libvirt_libraries,), racks=True,

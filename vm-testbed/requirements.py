@@ -11,6 +11,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from preparations import missing
+
 if TYPE_CHECKING:
     from preparations import Target
 
@@ -21,7 +23,7 @@ MIB = 1 << 20
 
 def trouble(wanted: Target) -> str:
     """Why the target cannot be prepared on this machine, with what is needed; "" if it can."""
-    why = _system() or (_machine(wanted) if wanted.racks else "") or (_root() if wanted.root else "")
+    why = _system() or (_machine(wanted) if wanted.racks else "") or (_root() if wanted.root else _packages(wanted))
     return f"cannot prepare {wanted.title}: {why}" if why else ""
 
 
@@ -40,6 +42,13 @@ def _root() -> str:
     if os.geteuid() == 0:
         return ""
     return "it needs root, for packages and network namespaces; run it as root (`sudo make ...`)"
+
+
+def _packages(wanted: Target) -> str:
+    """Why who is not root cannot go on: only root installs packages."""
+    names = missing(wanted.packages) if wanted.packages and os.geteuid() != 0 else []
+    verb = "is" if len(names) == 1 else "are"
+    return f"{' and '.join(names)} {verb} not installed; as root: apt-get install {' '.join(names)}" if names else ""
 
 
 def _machine(wanted: Target) -> str:

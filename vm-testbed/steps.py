@@ -74,6 +74,8 @@ class Shell:
                 errors="replace", cwd=cwd, env={**os.environ, **(env or {})}, start_new_session=True)
         except FileNotFoundError:
             raise StepError(f"cannot prepare {self.name}: {command[0]} is not installed") from None
+        if self._ending.is_set():  # since it was looked at: whoever ended all did not see this program
+            self.end(signal.SIGKILL)
         lines: list[str] = []
         with self._log.open("a") as log, process:
             log.write(f"$ {' '.join(command)}\n")

@@ -82,7 +82,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     async def ticket(request: web.Request, body: TicketAsked) -> Any:
         text = ops.head.sessions.ticket(request[CALLER], exec=body.exec)
-        return {"url": f"{ops.head.settings.head_url}{PATH}#ticket={text}", "seconds": TICKET_S}
+        return {"url": f"{ops.head.settings.people_url}{PATH}#ticket={text}", "seconds": TICKET_S}
 
     return (
         Route("GET", "/v1/session", Role.VIEWER, Reach.NONE, "Who asks: the name and role of a session or token", who,

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.route import CALLER, RANGE, Reach, Route, roll_number
+from layercake.api.simulated import refusal
 from layercake.head.access.caller import Caller
 from layercake.head.access.tokens import Token
 from layercake.head.head import Head
@@ -49,6 +50,8 @@ class Gate:
         body = await _body(route, request)
         self._bound(route, request, body, caller)
         request[CALLER] = caller
+        if self._head.settings.simulated and (why := refusal(route, request, body)) is not None:
+            raise why
         with self._while_valid(route, caller):
             if (request.method == "GET" and not route.recorded) or role < Role.OPERATOR:
                 return await answer(body)

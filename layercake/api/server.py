@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,11 @@ def _error(request: web.Request, error: LayercakeError) -> web.Response:
 
 
 class Api:
-    """Serves the head's API until it is stopped."""
+    """Serves the head's API until it is stopped. `inherited` are listening sockets that it serves with TLS, too."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: Head, *inherited: socket.socket) -> None:
         self._head = head
+        self._inherited = inherited
         self._operations = Operations(head)
         self._renewing: asyncio.Task[None] | None = None
         self._routes = routes(self._operations)
@@ -69,11 +71,11 @@ class Api:
         settings = self._head.settings
         people, network = self._server(LOCAL, local=True), self._server(Limits().beside(settings.addresses), local=False)
         await people.open(auth.listen(settings), local=True, relief=network.shed)
-        await asyncio.to_thread(self._head.authority.renew, *settings.addresses)
+        await asyncio.to_thread(self._head.authority.renew, *settings.certificate_names)
         context = pki.serving(self._head.authority)
         self._renewing = asyncio.create_task(self._operations.authority.look())
-        await network.open(*door.bound([settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port),
-                           context=context)
+        own = door.bound([settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port)
+        await network.open(*own, *self._inherited, context=context)
 
     async def stop(self) -> None:
         """Closes both doors."""

@@ -19,6 +19,15 @@ LATE_S, LATE_SLICE_S = 0.1, 0.002
 many seconds at a stretch then."""
 
 
+def _reserve_buffer(made: socket.socket) -> None:
+    """Asks for a receive buffer of BUFFER_BYTES. Root of a user namespace, as in a simulation, gets what net.core.rmem_max allows;
+    `layercake check` reports that of a real head."""
+    try:
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+    except PermissionError:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+
+
 class DatagramServer:
     """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket.
     Of a socket that has been behind for LATE_S, more are read at a stretch.
@@ -42,7 +51,8 @@ class DatagramServer:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            for level, option, value in ((socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES), *options):
+            _reserve_buffer(made)
+            for level, option, value in options:
                 made.setsockopt(level, option, value)
             made.bind(address)
         except OSError:

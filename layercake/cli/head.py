@@ -81,11 +81,13 @@ def setting(text: str) -> tuple[str, Any]:
 
 @click.command()
 @data_option
-def serve(data_dir: Path) -> int:
+@click.option("--listen-fd", "inherited", type=click.IntRange(3), hidden=True,
+              help="A listening socket, inherited as this file descriptor: the API is served on it, too. `layercake sim` uses it.")
+def serve(data_dir: Path, inherited: int | None) -> int:
     """Run the head until it is stopped (SIGTERM or SIGINT)."""
     from layercake.main import serve as run  # imported here for the reason given in `init`
 
-    return run(data_dir)
+    return run(data_dir, inherited)
 
 
 _passphrase_option = click.option(

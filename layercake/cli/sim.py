@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,8 +54,11 @@ def sim() -> None:
 
 
 @sim.command("run")
-@click.option("--dir", "directory", required=True, type=click.Path(path_type=Path),
-              help="The simulation's own directory, which is not there yet; it is gone at the end.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path),
+              help="The simulation's own directory, which is not there yet; it is gone at the end. A temporary one if not given.")
+@click.option("--listen", default="", metavar="ADDRESS:PORT",
+              help="Where a browser on this machine reaches the dashboard, such as 127.0.0.1:8443; nowhere if not given.")
+@click.option("--allow-remote", is_flag=True, help="Accept an address for --listen that other machines may reach.")
 @click.option("--nodes", type=click.IntRange(1, _MANY), default=100, show_default=True, help="How many nodes are made up.")
 @click.option("--inventory", type=click.Path(dir_okay=False, path_type=Path),
               help="The nodes of this inventory instead, with simulated BMCs.")
@@ -77,23 +81,29 @@ def sim() -> None:
 @click.option("--dark", multiple=True, metavar="NODES", help="A group, a range or a share (33%) that goes dark, BMCs too.")
 @click.option("--at", type=Span(), default="60s", show_default=True, help="When it does, after the inventory was applied.")
 @click.option("--for", "lasts", type=Span(), default="120s", show_default=True, help="How long it lasts.")
+@click.option("--every", type=Span(), default="0s",
+              help="How often nodes of --dead hang again, and those of --dark go dark again; once if not given.")
 @click.option("--time", "seconds", type=Span(), default="0s", help="End by itself after so long.")
 @click.option("--keep", is_flag=True, help="Keep the directory, with the head's log and database.")
-def run(directory: Path, nodes: int, inventory: Path | None, config: Path | None, address: str, settings: Sequence[str],
-        firmware: float, kernel: float, dhcp: bool, dark: Sequence[str], at: float, lasts: float, seconds: float, keep: bool,
-        **faults: float) -> int:
-    """Run a head and a simulated fleet, in a network of their own, until Ctrl-C. A line a second says how they are.
+def run(directory: Path | None, listen: str, allow_remote: bool, nodes: int, inventory: Path | None, config: Path | None,
+        address: str, settings: Sequence[str], firmware: float, kernel: float, dhcp: bool, dark: Sequence[str], at: float,
+        lasts: float, every: float, seconds: float, keep: bool, **faults: float) -> int:
+    """Run a head and a simulated fleet, in a network of their own, until Ctrl-C. A line says how they are.
 
     No running head and nothing on a real network is touched. Talk to it by its socket: `layercake --socket DIR/api.sock status`.
+    With --listen, the last line before that is a link to its dashboard.
     """
     # Imported here: the client must start fast, and work where the head's dependencies are not installed.
     from layercake.sim.launch import launch
 
-    return launch({
-        "directory": str(directory.absolute()), "nodes": nodes, "inventory": str(inventory.absolute()) if inventory else "",
+    program = sys.argv[0] if Path(sys.argv[0]).name == "layercake" else "layercake"
+    options = {
+        "nodes": nodes, "inventory": str(inventory.absolute()) if inventory else "",
         "config": str(config.absolute()) if config else "", "address": address, "changes": dict(map(setting, settings)),
-        "dhcp": dhcp, "faults": faults, "dark": [{"nodes": words, "at": at, "lasts": lasts} for words in dark],
-        "firmware_s": firmware, "kernel_s": kernel, "seconds": seconds, "keep": keep})
+        "dhcp": dhcp, "faults": {**faults, "every_s": every},
+        "dark": [{"nodes": words, "at": at, "lasts": lasts, "every": every} for words in dark],
+        "firmware_s": firmware, "kernel_s": kernel, "seconds": seconds, "keep": keep, "program": program}
+    return launch(options, place=directory, listen=listen, remote=allow_remote)
 
 
 @command(sim, "inventory")

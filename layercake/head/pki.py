@@ -31,6 +31,8 @@ DAYS = 60
 """How long a certificate lives."""
 RENEW_DAYS = 40
 """How old it becomes before it is renewed."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Names that every head's certificate has: it is also reached through an SSH tunnel."""
 _SLACK = datetime.timedelta(days=2)  # clocks may be a little behind
 NODE_NAME, CLIENT_NAME = "Layercake node", "Layercake client"
 _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -172,14 +174,14 @@ class Authority:
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
 
     def renew(self, *addresses: str) -> bool:
-        """Makes the server's certificate anew if it is old, is not there, or is for other addresses or of another authority.
-        Whether it did. Raises OperationFailed without an authority."""
+        """Makes the server's certificate anew if it is old, is not there, or is for other addresses (or DNS names) or of another
+        authority. Whether it did. Raises OperationFailed without an authority."""
         acting = self._read("ca")
         if acting is None:
             raise OperationFailed(f"cannot make the head's certificate: there is no authority in {self._directory}",
                                   hint="run `layercake init`")
-        own = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        names = [*own, x509.DNSName(socket.gethostname() or "head")]
+        own = [_san(address) for address in dict.fromkeys((*addresses, *LOOPBACK))]
+        names = list(dict.fromkeys([*own, x509.DNSName(socket.gethostname() or "head")]))
         if self._fresh(acting[0], own):
             return False
         cert, key = _signed(acting, HEAD_NAME, names)
@@ -188,7 +190,7 @@ class Authority:
         self.changed()
         return True
 
-    def _fresh(self, authority: x509.Certificate, names: list[x509.IPAddress]) -> bool:
+    def _fresh(self, authority: x509.Certificate, names: list[x509.GeneralName]) -> bool:
         try:
             found = self._read("server")
         except OperationFailed:
@@ -236,6 +238,14 @@ class Authority:
         self.renew(*addresses)
         (self._directory / "next.pem").unlink()
         (self._directory / "next.key").unlink()
+
+
+def _san(address: str) -> x509.GeneralName:
+    """An address or a DNS name as a certificate has it."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
 
 
 def _signed(

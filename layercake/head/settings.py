@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -54,6 +55,19 @@ def ipv4_list(value: object) -> list[str]:
     return [ipv4(word) for word in value]
 
 
+def https_url(value: object) -> str:
+    """The URL of a server, without a path, or nothing."""
+    word = text(value).rstrip("/")
+    try:
+        url = urlsplit(word)
+        fine = bool(url.hostname) and word == f"https://{url.netloc}" and "@" not in word and url.port != 0
+    except ValueError:
+        fine = False
+    if word and not fine:
+        raise Mistake(f"{word!r} is not the URL of a server", "such as https://head.example.org:8443")
+    return word
+
+
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """State sync. A node is lost when nothing came from it for `dead_s`, which is above `hello_s`."""
 
@@ -88,6 +102,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dns: Annotated[list[str], Check(ipv4_list), Meta(description="The nodes' DNS servers.")] = []
     api_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")] = 8443
     api_listen: Annotated[str | None, Meta(description="The address that the API listens on; `address` if not given.")] = None
+    dashboard_url: Annotated[str, Check(https_url), Meta(
+        description="The URL that people open the dashboard by, such as https://head.example.org:8443; its host is in the head's "
+                    "certificate. https://ADDRESS:API_PORT if empty.")] = ""
     more_networks: Annotated[dict[str, HeadAddress], Meta(
         description="More networks of nodes that the head is in, by a name for people.")] = {}
     socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
@@ -109,12 +126,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     logs: Annotated[dict[str, LogSettings], Meta(
         description="Who gets the head's log, and those of containers and consoles, by a name for people.")] = {}
     modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
+    simulated: Annotated[bool, Meta(
+        description="Of `layercake sim`: all nodes are simulated, and what they cannot do is refused.")] = False
     sections: dict[str, Any] = {}
 
     @property
     def head_url(self) -> str:
         """Where nodes reach the head."""
         return f"https://{self.address}:{self.api_port}"
+
+    @property
+    def people_url(self) -> str:
+        """Where people reach the head."""
+        return self.dashboard_url or self.head_url
+
+    @property
+    def certificate_names(self) -> list[str]:
+        """The addresses and names that the head's certificate is for."""
+        host = urlsplit(self.dashboard_url).hostname
+        return [*self.addresses, *([host] if host else [])]
 
     @property
     def network(self) -> str:
@@ -204,7 +234,7 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
 
 
 _NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks", "log_events",
-          "logs")
+          "logs", "dashboard_url", "simulated")
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,36 +23,37 @@ from layercake.base.door import open_files
 from layercake.head.settings import Settings
 from layercake.inventory import ranges
 from layercake.inventory.problems import InventoryErrors
-from layercake.kraken.errors import InputError, LayercakeError
-from layercake.sim import inventory, namespace, site
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.sim import directory, inventory, namespace, site, welcome
 from layercake.sim.fleet.faults import Faults, draws
 from layercake.sim.fleet.fleet import Fleet, Head, Tempo, wrong
 from layercake.sim.inventory import Cast
+from layercake.sim.screen import Screen
 from layercake.sim.show import Meter, line
 from powerman.drivers.sim import SOCKET as BMCS
 
 SECOND_S = 1.0
-
-
-def say(text: str) -> None:
-    """A line for people, at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+UP_S = 60.0
+"""After so many seconds a fleet counts as up, whatever keeps some of its nodes from it."""
 
 
 class Dark(msgspec.Struct, frozen=True):
     """An outage: which nodes, a share of them (`33%`), a group, or a range; when it begins, in seconds after the inventory was
-    applied, and how long it lasts."""
+    applied, how long it lasts, and after how long it comes again, 0 for never."""
 
     nodes: str
     at: float = 60.0
     lasts: float = 120.0
+    every: float = 0.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is simulated. `directory` is the simulation's own; `inventory` is a site's, or `nodes` are made up; `config` are a
     site's settings; `changes` are settings by their dotted names. `seconds` 0: until it is interrupted. `keep`: the directory
-    stays."""
+    stays. `status_s`: seconds between two lines of status, 0 for the usual. `program` is how people call `layercake`.
+
+    Of the launcher: `lock` and `listener` are file descriptors, of the directory's lock and of a listening socket whose URL is
+    `url`; `parent` is its process."""
 
     directory: str
     nodes: int = 100
@@ -66,11 +68,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kernel_s: float = 4.0
     seconds: float = 0.0
     keep: bool = False
+    status_s: float = 0.0
+    program: str = "layercake"
+    lock: int = -1
+    listener: int = -1
+    url: str = ""
+    parent: int = 0
 
 
 @dataclass
 class Play:
-    """A simulation that runs: its head, its fleet, who is in it, and which faults it has."""
+    """A simulation that runs: its head, its fleet, who is in it, and which faults it has. `screen` is where it says how it is."""
 
     options: Options
     directory: Path
@@ -79,6 +87,12 @@ class Play:
     fleet: Fleet
     settings: Settings
     faults: Faults
+    screen: Screen
+
+    @property
+    def command(self) -> str:
+        """The command line that talks to the head, without what it asks for."""
+        return f"{self.options.program} --socket {self.directory / site.SOCKET}"
 
     def chosen(self, words: str) -> list[str]:
         """The nodes that an outage is about. Raises InputError."""
@@ -92,13 +106,15 @@ class Play:
     def darken(self) -> None:
         """Has the outages happen when their time comes."""
         for dark in self.options.dark:
-            names = self.chosen(dark.nodes)
-            self.fleet.later(dark.at, partial(self._turn, names, "dark", dark=True))
-            self.fleet.later(dark.at + dark.lasts, partial(self._turn, names, "back", dark=False))
+            self.fleet.later(dark.at, partial(self._turn, dark, self.chosen(dark.nodes), dark=True))
 
-    def _turn(self, names: list[str], what: str, *, dark: bool) -> None:
+    def _turn(self, which: Dark, names: list[str], *, dark: bool) -> None:
         self.fleet.darken(names, dark=dark)
-        say(f"{what}: {len(names)} nodes")
+        self.screen.line(f"{'dark' if dark else 'back'}: {len(names)} nodes")
+        if dark:
+            self.fleet.later(which.lasts, partial(self._turn, which, names, dark=False))
+        elif which.every:
+            self.fleet.later(max(1.0, which.every - which.lasts), partial(self._turn, which, names, dark=True))
 
 
 def share_of(words: str) -> float:
@@ -112,12 +128,9 @@ def share_of(words: str) -> float:
     return share
 
 
-def made(options: Options) -> Play:
-    """The parts of a simulation; nothing runs yet, its directory is made. Raises InputError."""
-    directory = Path(options.directory).absolute()
-    if len(str(directory / site.SOCKET)) > 100:
-        raise InputError(f"cannot simulate in {directory}: its path is too long for a socket", hint="name one below /tmp")
-    site.claim(directory)
+def made(options: Options, screen: Screen) -> Play:
+    """The parts of a simulation in a directory that is claimed for it; nothing runs yet. Raises InputError."""
+    place = Path(options.directory).absolute()
     config = _config(Path(options.config)) if options.config else None
     heads = [options.address] if options.address else [f"{config.get('address')}/{config.get('prefix', 24)}"] if config else []
     for head in heads:
@@ -128,14 +141,15 @@ def made(options: Options) -> Play:
     cast = (inventory.of_file(Path(options.inventory), heads) if options.inventory else
             inventory.cast(inventory.made_up(options.nodes), heads=heads))
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
-    settings = site.settings_of(directory, cast, config=config, changes=options.changes, address=address, dhcp=options.dhcp)
-    site.prepare(directory, settings, cast)
+    settings = site.settings_of(place, cast, config=config, changes=options.changes, address=address, dhcp=options.dhcp,
+                                url=options.url)
+    site.prepare(place, settings, cast)
     boot = next(s for s in settings.sections.values() if hasattr(s, "dhcp_port"))
     faults = msgspec.convert(options.faults, Faults)
     where = Head(address=settings.address, tls=settings.api_port, sync=settings.sync.port, http=boot.http_port,
-                 authority=directory / "pki" / "ca.pem", bmcs=directory / BMCS, dhcp=boot.dhcp_port if options.dhcp else 0)
+                 authority=place / "pki" / "ca.pem", bmcs=place / BMCS, dhcp=boot.dhcp_port if options.dhcp else 0)
     fleet = Fleet(cast.plates, where, faults, Tempo(options.firmware_s, options.kernel_s))
-    play = Play(options, directory, cast, site.HeadProcess(directory), fleet, settings, faults)
+    play = Play(options, place, cast, site.HeadProcess(place), fleet, settings, faults, screen)
     for dark in options.dark:
         play.chosen(dark.nodes)
     return play
@@ -151,59 +165,109 @@ def _config(path: Path) -> dict[str, Any]:
     return found
 
 
-async def run(options: Options, stop: asyncio.Event, then: Callable[[Play], Awaitable[None]]) -> None:
+async def run(options: Options, stop: asyncio.Event, screen: Screen, then: Callable[[Play], Awaitable[None]]) -> None:
     """Plays; `then` is what happens once the inventory is applied. Whatever comes, nothing is left running, and no directory unless
     it is to be kept. Raises LayercakeError and OSError."""
     namespace.set_up()
     open_files()
+    path = Path(options.directory).absolute()
+    lock = options.lock if options.lock >= 0 else directory.claim(path)
+    stays = "" if options.keep else ", which is removed at the end"
+    screen.line(f"starting a head for simulated nodes in {path}{stays}")
     try:
-        play = made(options)
-    except LayercakeError:
-        site.remove(Path(options.directory).absolute())
-        raise
+        await _play(made(options, screen), stop, then)
+    finally:
+        if not options.keep:
+            directory.remove(path)
+        os.close(lock)
+
+
+async def _play(play: Play, stop: asyncio.Event, then: Callable[[Play], Awaitable[None]]) -> None:
     try:
         await play.fleet.start()
-        play.head.start()
-        await asyncio.to_thread(play.head.wait)
+        play.head.start(play.options.listener)
+        waiting = asyncio.create_task(_count_seconds(play.screen, "the head starts"))
+        try:
+            await asyncio.to_thread(play.head.wait, stop.is_set)
+            if not stop.is_set():
+                await asyncio.to_thread(play.head.fill, play.cast)
+        finally:
+            waiting.cancel()
         if not stop.is_set():
-            await asyncio.to_thread(play.head.fill, play.cast)
             play.darken()
             await then(play)
     finally:
         await asyncio.to_thread(play.head.stop)
         await play.fleet.stop()
-        if not options.keep:
-            site.remove(play.directory)
 
 
-async def show(play: Play, stop: asyncio.Event) -> None:
-    """A line a second, until it is to stop, or the time is over."""
-    loop, meter = asyncio.get_running_loop(), Meter(play.head.pid)
-    end = loop.time() + play.options.seconds if play.options.seconds else float("inf")
-    while not stop.is_set() and loop.time() < end:
+async def _count_seconds(screen: Screen, what: str) -> None:
+    """Says each second how long something takes, until cancelled."""
+    now = asyncio.get_running_loop().time
+    began = now()
+    while True:
+        await asyncio.sleep(SECOND_S)
+        screen.status(f"{what}: {now() - began:.0f} s", now())
+
+
+class Watch:
+    """Shows how a simulation is, until it is to stop or its time is over."""
+
+    def __init__(self, play: Play, stop: asyncio.Event) -> None:
+        self._play, self._stop, self._meter = play, stop, Meter(play.head.pid)
+        self._now = asyncio.get_running_loop().time
+        seconds = play.options.seconds
+        self._end = self._now() + seconds if seconds else float("inf")
+
+    async def until(self, true: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Looks each second, until something is true of the head's status. Raises OperationFailed if the head has ended."""
+        while not self._stop.is_set() and self._now() < self._end:
+            try:
+                async with asyncio.timeout(SECOND_S):
+                    await self._stop.wait()
+            except TimeoutError:
+                status = await self._status()
+                self._play.screen.status(line(status, self._play.fleet.view(), self._meter.look()), self._now())
+                if true(status):
+                    return
+
+    async def _status(self) -> Mapping[str, Any]:
         try:
-            async with asyncio.timeout(SECOND_S):
-                await stop.wait()
-        except TimeoutError:
-            status = await asyncio.to_thread(play.head.api.ask, "GET", "/v1/status")
-            say(line(status, play.fleet.view(), meter.look()))
+            answer: Mapping[str, Any] = await asyncio.to_thread(self._play.head.api.ask, "GET", "/v1/status")
+            return answer
+        except OSError as error:
+            raise OperationFailed(f"cannot go on: the head does not answer: {error}\n{self._play.head.log()}") from None
+
+    async def until_up(self) -> None:
+        """Until all nodes without a fault run what is wanted, or the time that this may take is over."""
+        end = self._now() + UP_S
+        bad = {name for names in wrong(self._play.fleet.machines.values()).values() for name in names}
+        await self.until(lambda status: self._now() > end or status["nodes"]["converged"] >= status["nodes"]["total"] - len(bad))
 
 
 async def main(options: Options) -> None:
     """The simulation as a person sees it."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    stop, screen = asyncio.Event(), Screen(every_s=options.status_s or None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if options.parent and os.getppid() != options.parent:
+        return  # the launcher was killed before this process was told to end with it
 
     async def then(play: Play) -> None:
-        say(f"a head at {play.settings.address} with {len(play.cast.plates)} simulated nodes; talk to it, in another terminal:\n"
-              f"  layercake --socket {play.directory / site.SOCKET} status\nCtrl-C ends it.")
-        for what, names in wrong(play.fleet.machines.values()).items():
-            if names:
-                say(f"{what}: {ranges.fold(names)}")
-        await show(play, stop)
+        for text in welcome.begin(play.settings.address, play.fleet.machines.values(), play.command):
+            screen.line(text)
+        watch = Watch(play, stop)
+        if options.url:
+            await watch.until_up()
+            if not stop.is_set():
+                certificate = play.directory / "pki" / "server.pem"
+                screen.line("\n".join(await asyncio.to_thread(welcome.link, play.head.api, certificate, play.command)))
+        await watch.until(lambda status: False)
 
-    await run(options, stop, then)
+    try:
+        await run(options, stop, screen, then)
+    finally:
+        screen.close()
 
 
 def parsed(text: str) -> Options:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,46 +24,21 @@ from layercake.sim.inventory import Cast
 from minos.build import sets
 from minos.build.profiles import Profile, of
 
-MARK = "layercake-sim"
-"""The file by which a directory is known to be a simulation's own."""
 SOCKET, LOG = "api.sock", "head.log"
 INTERFACE = "lo"
 _STARTS_S = 120.0
 _STOPS_S = 60.0
 _ALL_FILES = ("vmlinuz", "minos.img")
 _DEFAULT_SETS = 2
-_OWN = ("interface", "socket", "socket_group", "oidc", "slurm", "secrets", "modules", "more_networks", "api_listen")
+_OWN = ("interface", "socket", "socket_group", "oidc", "slurm", "secrets", "modules", "more_networks", "api_listen", "simulated",
+        "dashboard_url")
 """Settings of a site that a simulation of it does not take over: they lead to what is real."""
 
 
-def claim(directory: Path) -> None:
-    """Makes a directory for a simulation, or empties one that was made for one. Raises InputError for any other: nothing of
-    somebody else's is touched."""
-    try:
-        if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-            raise InputError(f"cannot simulate in {directory}: it is no directory", hint="name one that is not there yet")
-        if directory.is_dir() and any(directory.iterdir()):
-            if not (directory / MARK).is_file():
-                raise InputError(f"cannot simulate in {directory}: it is not empty, and no simulation has made it",
-                                 hint="name a directory that is not there yet")
-            shutil.rmtree(directory)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        (directory / MARK).touch()
-    except OSError as error:
-        raise InputError(f"cannot simulate in {directory}: {error.strerror}") from None
-
-
-def remove(directory: Path) -> None:
-    """Takes a simulation's directory away, and no other."""
-    if (directory / MARK).is_file():
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None,
-                address: str = "", dhcp: bool = False) -> head_settings.Settings:
+                address: str = "", dhcp: bool = False, url: str = "") -> head_settings.Settings:
     """The settings of the head, written down. `config` are those of a site, `changes` are by their dotted names, `address` is the
-    head's with its prefix. Raises InputError, InventoryErrors."""
+    head's with its prefix, `url` is where browsers reach it. Raises InputError, InventoryErrors."""
     found: dict[str, Any] = {key: value for key, value in (config or {}).items() if key not in _OWN}
     if address or config is None:
         found["address"], _, prefix = (address or cast.head).partition("/")
@@ -73,8 +47,8 @@ def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None
     power.setdefault("poll_s", max(30.0, len(cast.plates) / 100))
     power["media_port"] = 0
     boot |= {"dhcp": "serve" if dhcp else "off", "ipxe_dir": str(directory / "ipxe"), "ra_prefix": None, "ntp_port": 0}
-    found |= {"interface": INTERFACE, "socket": str(directory / SOCKET), "power": power, "boot": boot,
-              "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"}}
+    found |= {"interface": INTERFACE, "simulated": True, "dashboard_url": url, "socket": str(directory / SOCKET),
+              "power": power, "boot": boot, "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"}}
     for name, value in (changes or {}).items():
         *path, last = name.split(".")
         place = found
@@ -89,7 +63,7 @@ def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None
 
 def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> None:
     """What a head needs to boot nodes: keys, boot sets, boot programs. All of it is of a few bytes: simulated nodes run nothing."""
-    pki.create(directory / "pki", *settings.addresses)
+    pki.create(directory / "pki", *settings.certificate_names)
     for name in ("secrets", "ipxe", "boot", "files"):
         (directory / name).mkdir(mode=0o700, exist_ok=True)
     for name in ("undionly.kpxe", "snponly.efi"):
@@ -131,17 +105,21 @@ class HeadProcess:
         """Of the head itself; 0 before it was started."""
         return self._process.pid if self._process is not None else 0
 
-    def start(self) -> None:
-        """Starts it. It ends with the thread that does this."""
+    def start(self, listener: int = -1) -> None:
+        """Starts it. It ends with the thread that does this. It serves its API on `listener`, too: the file descriptor of a
+        listening socket, which is closed here."""
         argv = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "layercake.cli.main", "serve",
-                "--data-dir", str(self._directory)]
+                "--data-dir", str(self._directory), *(["--listen-fd", str(listener)] if listener >= 0 else [])]
         with (self._directory / LOG).open("ab") as log:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                             pass_fds=[listener] if listener >= 0 else [])
+        if listener >= 0:
+            os.close(listener)
 
-    def wait(self) -> None:
-        """Returns when it serves. Raises OperationFailed."""
+    def wait(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Returns when it serves, or when it is to be stopped. Raises OperationFailed."""
         end = time.monotonic() + _STARTS_S
-        while not self._serves():
+        while not stopped() and not self._serves():
             if self._process is None or self._process.poll() is not None or time.monotonic() > end:
                 raise OperationFailed(f"cannot simulate: the head does not come up:\n{self.log()}")
             time.sleep(0.1)

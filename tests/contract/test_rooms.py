@@ -20,7 +20,7 @@ NOUNS = {"inventory", "nodes", "power", "images", "boots", "rolls", "events", "g
          "files", "machines", "tpm", "releases", "metrics", "consoles", "dashboard", "report"}
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
     "layercake/head/operations": set(), "layercake/head/views": {"explain"},
-    "layercake/api": {"auth", "gate", "openapi", "route", "server", "table"},
+    "layercake/api": {"auth", "gate", "openapi", "route", "server", "table", "simulated"},
     "layercake/cli": {"main", "images_build", "new", "check", "sim", "watch", "docs"},
 }
 

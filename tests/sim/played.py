@@ -25,6 +25,13 @@ FAST: dict[str, Any] = {"guard.site_boots": 1000, "guard.boots": 100, "guard.pow
 HARM = ("power-on", "power-off", "power-reset", "boot-arm")
 
 
+def wait_until(true: Callable[[], object], limit: float) -> None:
+    """Waits until something is true, or a time in seconds is over: what follows checks it."""
+    end = time.monotonic() + limit
+    while not true() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 class Simulation:
     """One that runs. `lines` are what it has said."""
 
@@ -88,7 +95,7 @@ class Simulation:
 @contextlib.contextmanager
 def playing(directory: Path, **options: Any) -> Iterator[Simulation]:
     """A simulation with the options of layercake.sim.play; its end is waited for."""
-    options = {"directory": str(directory), "firmware_s": 0.5, "kernel_s": 0.2, **options}
+    options = {"directory": str(directory), "firmware_s": 0.5, "kernel_s": 0.2, "status_s": 1.0, **options}
     options["changes"] = FAST | options.get("changes", {})
     words = namespace.command([sys.executable, "-m", "layercake.sim.play", json.dumps(options)])
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

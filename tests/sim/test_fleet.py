@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.played import all_up, playing
+from tests.sim.launched import launched
+from tests.sim.played import all_up, playing, wait_until
 
 pytestmark = pytest.mark.root
 
@@ -52,16 +53,26 @@ def test_an_image_is_rolled_over_a_simulated_fleet(place: Path) -> None:
         sim.until("rolled", lambda: sim.get("/v1/rolls")["rolls"][0]["counts"] == {"done": 60}, 60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_simulation_that_is_killed_leaves_no_process(place: Path, number: int) -> None:
-    words = [sys.executable, "-m", "layercake.cli.main", "sim", "run", "--dir", str(place), "--nodes", "3"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and "3 simulated nodes" in process.stdout.readline()
-        process.send_signal(number)
-        process.wait(60)
-        while process.stdout.readline():    # until the last of those that have it is gone
-            pass
-    assert not place.exists()
+@pytest.mark.parametrize(("number", "moment"), [
+    (signal.SIGTERM, "starting a head"), (signal.SIGHUP, "starting a head"), (signal.SIGKILL, "starting a head"),
+    (signal.SIGINT, "3 simulated nodes"), (signal.SIGKILL, "3 simulated nodes"),
+])
+def test_a_simulation_that_is_ended_leaves_nothing(tmp_path_factory: pytest.TempPathFactory, number: int, moment: str) -> None:
+    with launched(tmp_path_factory.mktemp("s"), "--nodes", "3") as sim:
+        sim.line(moment)
+        assert sim.end(number) == (-number if number == signal.SIGKILL else 0)
+        wait_until(lambda: not sim.left(), 60)
+        assert sim.left() == []
+
+
+def test_a_simulation_whose_own_process_is_killed_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with launched(tmp_path_factory.mktemp("s"), "--nodes", "3") as sim:
+        sim.line("3 simulated nodes")
+        children = Path(f"/proc/{sim.process.pid}/task/{sim.process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        assert sim.process.wait(60) != 0
+        wait_until(lambda: not sim.left(), 60)
+        assert sim.left() == []
 
 
 def test_a_directory_of_somebody_else_is_left_alone(place: Path) -> None:

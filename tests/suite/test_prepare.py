@@ -163,6 +163,16 @@ def test_a_small_machine_is_told_before_anything_is_installed(
     assert wrong in requirements.trouble(TARGETS["demo"])
 
 
+def test_who_is_not_root_is_told_which_packages_a_simulation_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "debian", "VERSION_ID": "12"})
+    monkeypatch.setattr(requirements, "missing", lambda names: [name for name in names if name == "python3-venv"])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    said = requirements.trouble(TARGETS["sim"])
+    assert said == "cannot prepare a simulation: python3-venv is not installed; as root: apt-get install python3-venv"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert requirements.trouble(TARGETS["sim"]) == "", "root installs them"
+
+
 @pytest.mark.root
 def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))

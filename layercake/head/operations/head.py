@@ -62,7 +62,7 @@ class AuthorityChanges:
                     [f"boot sets {', '.join(sets[:5])}"] * bool(sets))
                 raise Refused(f"cannot finish: {' and '.join(what)} do not know the next authority yet",
                               hint="boot sets: `layercake boot build`, `boot default`; what is cut off must boot again: --force")
-        await asyncio.to_thread(self._head.authority.finish, *self._head.settings.addresses)
+        await asyncio.to_thread(self._head.authority.finish, *self._head.settings.certificate_names)
         self._head.store.event(None, events.AUTHORITY_ROTATED, f"by {said_by(by)}: the old authority is trusted no more")
         for record in self._head.store:
             if record.session is not None:
@@ -81,7 +81,7 @@ class AuthorityChanges:
 
     def renew(self) -> int:
         """Renews what has become old: the head's own certificate, and those of nodes. How many nodes are told."""
-        self._head.authority.renew(*self._head.settings.addresses)
+        self._head.authority.renew(*self._head.settings.certificate_names)
         now, told = self._head.clock(), 0
         for record in self._head.store:
             if record.session is not None and abs(now - record.trust.at) > RENEW_S:
@@ -93,7 +93,7 @@ class AuthorityChanges:
         """Renews for as long as the head lives."""
         while True:
             await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(self._head.authority.renew, *self._head.settings.addresses)
+            await asyncio.to_thread(self._head.authority.renew, *self._head.settings.certificate_names)
             self.renew()
 
     async def revoke(self, text: str, by: str) -> list[str]:

@@ -48,7 +48,7 @@ class Faults:
 
     A datagram takes `delay_s`, `jitter_s` more or less; of those that are `reorder`ed each is held until later ones have overtaken
     it. A node that flaps is silent for `flap_for_s` of each `flap_every_s`. One that dies hangs once, within `dies_within_s` of its
-    first life.
+    first life; with `every_s` again that long after each time it is up.
     """
 
     seed: int = 1
@@ -63,6 +63,7 @@ class Faults:
     dead: float = 0.0
     dies_within_s: float = 60.0
     bad_bmc: float = 0.0
+    every_s: float = 0.0
 
     @property
     def clean(self) -> bool:

@@ -140,7 +140,9 @@ class Fleet:
             return
         machine.phase, machine.boot = Phase.RUNNING, None
         self._run(machine, facts).desired(document)
-        after, machine.dies_after = machine.dies_after, None  # once: its later lives are well
+        after, machine.dies_after = machine.dies_after, None  # once: its later lives are well, or last longer
+        if after is not None and self.faults.every_s:
+            machine.dies_after = self.faults.every_s
         if after is not None:
             self.clockwork.later(after, lambda: machine.hang() if machine.life == life else None)
 
