@@ -2,12 +2,8 @@
 SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
-APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -qq
 # What a command needs is installed and prepared by vm-testbed/prepare.py, and nothing else.
-SYSTEM_PYTHON := /usr/bin/python3
-prepare = @[ -x $(SYSTEM_PYTHON) ] || { echo "installing python3, which prepares the rest"; \
-	said=$$({ $(APT) update && $(APT) install -y --no-install-recommends python3; } 2>&1) || { echo "$$said"; exit 1; }; } \
-	&& exec $(SYSTEM_PYTHON) -B vm-testbed/prepare.py
+prepare = @vm-testbed/bootstrap.sh && exec /usr/bin/python3 -B vm-testbed/prepare.py
 KEEP ?=
 FUZZ_INPUTS ?= 1000000
 STORE ?=
@@ -45,10 +41,8 @@ fetch:
 	$(prepare) fetch
 
 CHECK ?=
-CHECKERS := lintian piuparts autopkgtest
-deb: install
-	@$(call apt-install,binutils $(if $(CHECK),$(CHECKERS)))
-	@package=$$($(PY) -m layercake.debian.build) && echo $$package $(if $(CHECK),&& $(PY) vm-testbed/packagecheck.py $$package)
+deb:
+	$(prepare) deb$(if $(CHECK),+check) --then sh -c 'package=$$($(PY) -m layercake.debian.build) && echo $$package $(if $(CHECK),&& $(PY) vm-testbed/packagecheck.py $$package)'
 
 # libvirt's domains have BMCs of their own: virtualbmc and sushy-emulator, in an environment of their own.
 demo:

@@ -268,6 +268,7 @@ TARGETS: dict[str, Target] = {
     "vagrant": Target("the Vagrant rack", (_HEAD, _RACK, _LIBVIRT, _VAGRANT), _DEV_LOCK, (libvirt_libraries,), racks=True,
                       recommended=False),
     "install": Target("the development environment", _ALL, _DEV_LOCK, (xterm,)),
+    "deb": Target("the package", (*_ALL, "vm-testbed/packages-deb.txt"), _DEV_LOCK, (xterm,)),
     "fetch": Target("the benchmarks", _ALL, _DEV_LOCK, (xterm, images_base, *for_tests()), racks=True),
     "test-fast": Target("the tests", _ALL, _DEV_LOCK, (xterm, node_modules, images_base, *for_tests()), racks=True),
     "test": Target("the tests", (*_ALL, _LIBVIRT), _DEV_LOCK,
@@ -280,9 +281,10 @@ ADDITIONS: dict[str, Addition] = {
     "libvirt": Addition((_LIBVIRT,), (libvirt_libraries,)),
     "discovery": Addition((_TESTS,), (lambda: fetched("the machines' own", "the base of the SSH image",
                                                       "the programs for disks", weight=40.0),), memory=1000 * MIB),
+    "check": Addition(("vm-testbed/packages-check.txt",)),
     "pcap": Addition(("vm-testbed/packages-pcap.txt",)),
 }
-"""What the demo's variables add."""
+"""What the variables of `make demo` and `make deb` add."""
 
 
 def target(words: str) -> Target:

@@ -18,11 +18,12 @@ from pathlib import Path
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.agent.bond.trust import mark
-from minos.build import cpio, hardware, kernel, profiles, python, tree
+from minos.build import hardware, kernel, profiles, python, tree
+from minos.build.archives import cpio
+from minos.build.archives.packing import compress
 from minos.build.debian import debs, disktools, programs
 from minos.build.debian.userland import Userland
 from minos.build.debian.userland import of as of_userland
-from minos.build.packing import compress
 from minos.build.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minos.build import cpio, kernel, profiles, tree
+from minos.build import kernel, profiles, tree
+from minos.build.archives import cpio
 from minos.build.kernel import Kernel, Module
 from minos.hardware import PACKED, PACKED_AT, TABLE
 

@@ -23,7 +23,8 @@ from headrun import CACHE
 
 from imageapi.store.rbdstore import Cluster, RbdContent
 from imageapi.store.store import ImageStore
-from minos.build import BuildOptions, build, cpio, python
+from minos.build import BuildOptions, build, python
+from minos.build.archives import cpio
 
 RESULT = "BENCH-RESULT "
 HEADER = f"""#!{python.own()} -ISB

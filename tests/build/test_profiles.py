@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
-from minos.build import cpio, hardware, kernel, profiles
+from minos.build import hardware, kernel, profiles
+from minos.build.archives import cpio
 from minos.build.kernel import Kernel
 from minos.build.profiles import KNOWN, Profile
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
-from minos.build import BuildOptions, BuildResult, append_files, build, cpio, table
+from minos.build import BuildOptions, BuildResult, append_files, build, table
 from minos.build import python as python_module
+from minos.build.archives import cpio
 from minos.build.builder import BESIDE, ENTRIES, HARDWARE, LIMIT, MODULES, ROOT
 from minos.build.profiles import KNOWN, Profile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from layercake.kraken.errors import InputError
-from minos.build import packing
+from minos.build.archives import packing
 
 DATA = b"layercake " * 1000
 

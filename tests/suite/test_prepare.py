@@ -135,7 +135,8 @@ def test_the_demo_needs_little_and_its_variants_more() -> None:
 
 
 def test_every_list_and_item_is_there() -> None:
-    for wanted in (*TARGETS.values(), *(target(f"demo+{name}") for name in preparations.ADDITIONS)):
+    variants = [target(f"{'deb' if name == 'check' else 'demo'}+{name}") for name in preparations.ADDITIONS]
+    for wanted in (*TARGETS.values(), *variants):
         assert all((ROOT / name).is_file() for name in (*wanted.lists, wanted.lock))
         known = {step.name for step in wanted.steps()}
         assert all({*step.after} <= known for step in wanted.steps()), "a step waits for one that is not there"

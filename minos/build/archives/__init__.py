@@ -1,0 +1,1 @@
+"""The archives that an initramfs is made of: their format, and how they are packed."""
