@@ -18,8 +18,9 @@ _NOT_SERVED = (".buildinfo", "objects.inv", "*.map")
 
 
 def add(tree: Path, scratch: Path, environment: Mapping[str, str]) -> None:
-    """Puts pages and site into a package's tree, and a link to the site to where people look for
-    it. Raises OperationFailed."""
+    """Puts pages and site into a package's tree, with links where people look for them: README.md
+    and CHANGELOG.md there name `docs/...`. Raises OperationFailed.
+    """
     place = tree / PLACE
     pages = place / "pages"
     for path in sorted((ROOT / "docs").rglob("*.md")):
