@@ -31,4 +31,4 @@ html_copy_source = False
 html_show_sourcelink = False
 # A search shows titles alone: its scripts may fetch nothing from the head (docs/strict.py).
 html_show_search_summary = False
-templates_path: list[str] = []
+templates_path = ["_templates"]

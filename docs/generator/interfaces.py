@@ -87,6 +87,8 @@ def _property(key: str, value: Mapping[str, Any], schema: Mapping[str, Any]) -> 
 
 
 def _schema_type(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return _reference(schema["$ref"])
     if "anyOf" in schema:
         return " or ".join(_schema_type(s) for s in schema["anyOf"])
     if "enum" in schema:
@@ -95,6 +97,12 @@ def _schema_type(schema: Mapping[str, Any]) -> str:
         return f"list of {_schema_type(schema['items'])}" if schema.get("items") else "list"
     return {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}.get(
         str(schema.get("type", "anything")), str(schema.get("type", "anything")))
+
+
+def _reference(path: str) -> str:
+    """A link to another schema's section, by the anchor that its heading has."""
+    name = path.rpartition("/")[2]
+    return f"[{name}](#{name.lower().replace('.', '')})"
 
 
 def module_api_page() -> str:

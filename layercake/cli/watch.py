@@ -77,7 +77,7 @@ def picture(rack: Rack, status: Mapping[str, Any], causes: Mapping[str, Any], ro
     total = ", ".join(f"{count} {out.styled(name, STYLES.get(name, ''))}" for name, count in counts.most_common()) or "no nodes"
     lines = [f"{sum(counts.values())} nodes: {total}", *(out.styled(clean(line), style) for line, style in alarms(status)), ""]
     shown = list(_causes(causes, out))
-    going = [clean(f"roll {one_line(roll)}")[:width] for roll in rolls if roll["state"] not in OVER][:3]
+    going = [clean(one_line(roll))[:width] for roll in rolls if roll["state"] not in OVER][:3]
     room = max(_LEAST_GROUPS, height - len(lines) - len(shown) - len(going) - 3)
     groups = [line for group, nodes in rack.rows() for line in _group(group, nodes, width, out)]
     if len(groups) > room:

@@ -36,3 +36,12 @@ def test_the_map_is_short_and_true() -> None:
     assert len(text.splitlines()) <= 150
     for path in re.findall(r"`((?:layercake|pxe|powerman|imageapi|minos|docs|tests)/[\w./-]+)`", text):
         assert "NOUN" in path or (ROOT / path).exists(), path
+
+
+def test_each_page_has_a_link_to_the_glossary(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if page.name not in ("search.html", "genindex.html")]
+    assert len(pages) > 60
+    for page in pages:
+        link = re.search(r'<p class="glossary"><a href="([^"#]*)', page.read_text())
+        assert link is not None, page
+        assert (page.parent / (link[1] or page.name)).resolve() == site / "glossary.html", page
