@@ -1,0 +1,43 @@
+"""What the tutorial shows of a rack is what these commands print on one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from docs.outputs import blocks, masks
+from tests.vm.conftest import Site
+
+pytestmark = pytest.mark.vm
+PAGE = Path(__file__).resolve().parents[2] / "docs/tutorial/first-rack.md"
+PLACE = "rack"
+ABSENT = ("n2 ", "n3 ")
+"""Lines of the tutorial's four nodes that this rack of two does not have."""
+OTHERWISE = (("4: 4 converged", "2: 2 converged"), ("debian-2", "plain-1"))
+"""What the tutorial's rack is otherwise: how many nodes it has, and which image they run."""
+
+
+def shown_here(lines: tuple[str, ...]) -> list[str]:
+    """What the tutorial shows, as it is of this rack."""
+    found = []
+    for line in lines:
+        if not line.startswith(ABSENT):
+            for there, here in OTHERWISE:
+                line = line.replace(there, here)
+            found.append(line)
+    return found
+
+
+def test_the_tutorial_shows_what_is_printed(site: Site) -> None:
+    site.told("n0", "n1")
+    steps = [step for step in blocks.steps(PAGE.read_text()) if step.place == PLACE]
+    assert len(steps) > 3
+    wrong = []
+    for step in steps:
+        done = site.head.cli(*shlex.split(step.command)[1:], check=False)
+        output = (done.stdout + done.stderr).splitlines()
+        if found := masks.difference(shown_here(step.shown), output):
+            wrong.append(f"{step.command}\n{found}\n" + "\n".join(output))
+    assert not wrong, "\n\n".join(wrong)
