@@ -14,6 +14,7 @@ from docs.outputs.__main__ import pages
 from docs.outputs.blocks import Step
 from docs.outputs.places import PLOTS, Sims
 
+pytestmark = pytest.mark.waits
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = pages()
 NOT_RUN = {
