@@ -110,8 +110,12 @@ class HeadRun(HeadClient):
         with subprocess.Popen(argv, cwd=self.code, env={**self.environment, "PYTHONUNBUFFERED": "1"}, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             assert process.stdout is not None  # noqa: S101 (for the type checker)
-            for text in process.stdout:
-                line(text.rstrip("\n"))
+            try:
+                for text in process.stdout:
+                    line(text.rstrip("\n"))
+            except BaseException:
+                process.kill()
+                raise
         return process.returncode
 
     def nodes(self) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": f"{os
 LISTS = Path("/var/lib/apt/lists/partial")
 _FRESH_S = 600.0
 """How long the lists of packages are new, in seconds after their update."""
+_NEW_S = 6 * 3600.0
 MIB = 1 << 20
 NPM = ("examples/modules/thermal-node", "tests/access/provider", "tests/dashboard")
 DASHBOARD = ROOT / "layercake" / "dashboard"
@@ -136,7 +138,8 @@ def libraries(lock: str) -> Step:
 
 
 def _key(lock: str) -> str:
-    parts = [(ROOT / lock).read_bytes(), (ROOT / "pyproject.toml").read_bytes(), os.fsencode(ROOT)]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    parts = [(ROOT / lock).read_bytes(), repr(project).encode(), os.fsencode(ROOT)]
     return hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
 
 
@@ -222,12 +225,22 @@ def _digest(files: Sequence[Path]) -> str:
 
 
 def fetched(name: str, *items: str, weight: float = 10.0, after: Sequence[str] = ()) -> Step:
-    """Items of prefetch.py, one after the other; it finds out for itself which are there already."""
+    """Items of prefetch.py, one after the other; it finds out for itself which are there already. What was fetched within _NEW_S by
+    the same code is not looked at again: to ask apt whether there is something newer takes half a minute."""
+    sources = [*HERE.glob("*.py"), *(ROOT / "minos/build").rglob("*.py"), ROOT / "packages.txt", ROOT / "requirements.lock"]
+    stamp = CACHE / f".fetched-{hashlib.blake2b(' '.join(items).encode(), digest_size=8).hexdigest()}"
 
     def fetch(shell: Shell) -> None:
         shell(str(PYTHON), str(HERE / "prefetch.py"), *items)
+        stamp.write_text(_digest(sorted(sources)))
 
-    return Step(name, fetch, weight, (PACKAGES, LIBRARIES, *after))
+    def needed() -> bool:
+        try:
+            return time.time() - stamp.stat().st_mtime > _NEW_S or stamp.read_text() != _digest(sorted(sources))
+        except FileNotFoundError:
+            return True
+
+    return Step(name, fetch, weight, (PACKAGES, LIBRARIES, *after), needed)
 
 
 def images_base() -> Step:

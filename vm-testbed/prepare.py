@@ -47,9 +47,9 @@ def prepare(wanted: Target, then: Sequence[str]) -> int:
 
 
 def _run(command: Sequence[str]) -> int:
-    """Runs the command; a signal that ends this process is passed on to it, once."""
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
+    """Runs the command. It is told to end when this process is, or dies; Ctrl-C reaches it from the terminal."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which it would inherit
+    process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "--", *command], env={**os.environ, "PYTHONUNBUFFERED": "1"})
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     return process.wait()
 
