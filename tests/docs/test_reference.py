@@ -94,3 +94,10 @@ def test_everything_has_a_meaning() -> None:
     for name in ("config.md", "inventory.md"):
         empty = [line for line in committed(name).splitlines() if re.search(r"\|\s+\|$", line)]
         assert not empty, name
+
+
+def test_what_an_answer_holds_is_named() -> None:
+    """Schemas that are inside another are links, not "anything"; only what a module answers a call with can be that."""
+    rest = committed("rest.md")
+    assert "list of anything" not in rest and rest.count("| anything |") == 1
+    assert "| `nodes` | list of [Accepted](#accepted) | required |" in rest
