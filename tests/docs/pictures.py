@@ -28,7 +28,7 @@ from layercake.cli.watch import FIELDS, Rack, picture
 from tests.support.dashboard import chromium
 
 PLACE = Path(__file__).resolve().parents[2] / "docs/pictures"
-WIDTH, HEIGHT, EXPLAINED = 112, 30, 19
+WIDTH, HEIGHT, EXPLAINED = 112, 30, 14
 WINDOW = ViewportSize(width=1180, height=820)
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _SIGNED_IN = "#link.live"
@@ -45,11 +45,14 @@ def drawn(lines: list[str], title: str, name: str, *, wrapped: bool = True) -> N
 
 
 def explained(socket: Path) -> list[str]:
-    """The beginning of what `layercake explain` prints on a terminal, in colours. Its status is 1: not all is as wanted."""
+    """The first causes that `layercake explain` prints on a terminal, in colours, none of them cut. Its status is 1: not all
+    nodes are in the desired state."""
     words = f"{sys.executable} -m layercake.cli.main --socket {socket} explain"
     done = subprocess.run(["script", "-qec", words, "/dev/null"], capture_output=True, text=True, check=False,
                           env={**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"})
-    return done.stdout.replace("\r", "").splitlines()[:EXPLAINED]
+    lines = done.stdout.replace("\r", "").splitlines()[:EXPLAINED]
+    last = max(number for number, line in enumerate(lines) if "read:" in line)  # the last line of a cause
+    return lines[:last + 1]
 
 
 def watched(socket: Path) -> list[str]:
