@@ -32,10 +32,17 @@ def test_it_shows_its_pictures_and_begins_with_what_it_is() -> None:
     for name in ("way.svg", "dashboard.png", "watch.svg", "explain.svg"):
         assert f"docs/pictures/{name}" in LINKS
     opening = README[:README.index("## ")]
-    for word in ("head node", "way.svg", "make sim", "make demo", "make test", "make bench"):
+    for word in ("head node", "never on real hardware", "way.svg", "make sim", "make demo", "make test", "make bench"):
         assert word in opening
-    order = [README.index(f"## {title}") for title in ("Try it: simulated", "Try it: a virtual", "Install a head")]
+    titles = ("How it works", "Who it is for", "Limits", "Scale and speed", "Try it", "Install a head")
+    order = [README.index(f"\n## {title}\n") for title in titles]
     assert order == sorted(order)
+
+
+def test_minos_is_as_large_in_the_picture_as_in_the_table() -> None:
+    picture = (ROOT / "docs/pictures/way.svg").read_text()
+    (drawn,) = re.findall(r">kernel \+ ([\d.]+ MB)<", picture)
+    assert f"| minOS | {drawn}, plus the kernel |" in README
 
 
 def rows(text: str) -> list[list[str]]:
@@ -56,7 +63,7 @@ def section(title: str) -> str:
 
 
 def test_each_cell_of_a_peer_has_its_source() -> None:
-    heading, *cells = rows(README[README.index("## Beside other tools"):])
+    heading, *cells = rows(README[README.index("## Compared with other tools"):])
     for column, name in enumerate(heading[2:], 2):
         title = SECTION_OF.get(name) or name.split(" ")[0]
         backed = {row[0]: row for row in rows(section(title))[1:]}
