@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from headrun import CACHE
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ["layercake", "pxe", "powerman", "imageapi", "minos", "vm-testbed", "docs"]
 COMMANDS = {
     "ruff": ["-m", "ruff", "check", "."],
-    "mypy": ["-m", "mypy", *CODE, "tests"],
+    "mypy": ["-m", "mypy", "--cache-dir", str(CACHE / "mypy"), *CODE, "tests"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as c; c()"],
 }
 

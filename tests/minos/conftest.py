@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headrun import CACHE
 
 from imageapi.store.store import ImageStore
-from tests.support.minosvm import Built, FileService, built_once
+from minos.build import BuildOptions, build
+from tests.support.minosvm import Built, FileService
+from tests.support.once import made_once
 
 
 @pytest.fixture(scope="session")
 def minos(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """minOS by the profile without drivers, built once for all workers."""
-    base = tmp_path_factory.getbasetemp()
-    return built_once(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    return Built(made_once(tmp_path_factory, "minos", lambda out: build(BuildOptions(out, CACHE))))
 
 
 @pytest.fixture

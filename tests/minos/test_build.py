@@ -16,7 +16,7 @@ import pytest
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, BuildResult, append_files, build, table
 from minos.build import python as python_module
-from minos.build.archives import cpio
+from minos.build.archives import cpio, packing
 from minos.build.builder import BESIDE, ENTRIES, HARDWARE, LIMIT, MODULES, ROOT
 from minos.build.profiles import KNOWN, Profile
 
@@ -81,7 +81,8 @@ def test_small_enough_and_the_parts_add_up(built: BuildResult) -> None:
     assert not (built.image.parent / HARDWARE).exists()
 
 
-def test_same_inputs_same_bytes(built: BuildResult, tmp_path: Path, authority: Path) -> None:
+def test_same_inputs_same_bytes(built: BuildResult, tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "PACKED", "packed-again")
     again = build(BuildOptions(tmp_path, CACHE, authority))
     assert again.image.read_bytes() == built.image.read_bytes()
     assert again.vmlinuz.read_bytes() == built.vmlinuz.read_bytes()

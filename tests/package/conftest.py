@@ -15,12 +15,14 @@ from cleanroot import SUITES, CleanRoot, base
 from headrun import CACHE
 
 from layercake.debian.build import QUICK, build
+from tests.support.once import made_once
 
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """layercake_VERSION_amd64.deb."""
-    return build(tmp_path_factory.mktemp("package"), QUICK)
+    made = made_once(tmp_path_factory, "package", lambda out: build(out, QUICK))
+    return next(made.glob("*.deb"))
 
 
 @pytest.fixture(scope="session")

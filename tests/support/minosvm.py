@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import fcntl
 import json
 import socket
 import subprocess
@@ -20,7 +19,7 @@ from imageapi.store.store import ImageStore
 from imageapi.store.tickets import Tickets
 from layercake.head.pki import name_of
 from layercake.kraken.wire import TO_NODE, bearer
-from minos.build import BuildOptions, append_files, build
+from minos.build import append_files
 from minos.build.builder import MODULES
 from tests.support.fake_head import FakeHead
 from tests.support.nodeclient import NodeClient
@@ -51,15 +50,6 @@ class Built:
     @property
     def release(self) -> str:
         return str(json.loads((self.directory / "minos.json").read_text())["kernel_release"])
-
-
-def built_once(shared: Path) -> Built:
-    """minOS, built by the first of all test processes that share a directory."""
-    with (shared / "minos.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "minos" / "minos.json").exists():
-            build(BuildOptions(shared / "minos", CACHE))
-    return Built(shared / "minos")
 
 
 def unused_port() -> int:

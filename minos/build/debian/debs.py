@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import kernel
 
@@ -98,12 +99,10 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
     """A tree with the files of these packages and all that they depend on, unpacked once; `apt`: as `apart` gives them. Raises
     InputError, OperationFailed."""
     wanted = sorted(packages)
-    text = kernel.run("apt-get", *apt, "-s", "install", *wanted)
-    found = [f"{package}_{version.replace(':', '%3a')}_{kind}.deb" for package, version, kind in
-             re.findall(r"^Inst (\S+?)(?::\S+)? \((\S+) [^\n]*\[(\S+)\]\)", text, re.MULTILINE)]
+    directory = place_apart(architecture, cache)
+    found = _install_set(wanted, directory, apt)
     if not found:
         raise OperationFailed(f"cannot fetch {', '.join(wanted)} for {architecture}: apt would install nothing")
-    directory = place_apart(architecture, cache)
     archives = [directory / "archives" / file for file in sorted(found)]
     if not all(file.is_file() for file in archives):
         kernel.run("apt-get", *apt, "-q", "-y", "--download-only", "install", *wanted)
@@ -118,6 +117,25 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
             _unpack(file, partial)
         partial.rename(tree)
     return tree
+
+
+def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> list[str]:
+    """The archives that apt would install for these packages. It takes seconds to work that out, so the answer is kept until the
+    lists of packages are fetched anew."""
+    stamp = directory / "updated"
+    lists = stamp.stat().st_mtime_ns if stamp.exists() else 0
+    key = hashlib.blake2b(f"{' '.join(wanted)} {lists}".encode(), digest_size=8).hexdigest()
+    plan = directory / f"plan-{key}"
+    if lists and plan.exists():
+        return plan.read_text().split()
+    text = kernel.run("apt-get", *apt, "-s", "install", *wanted)
+    found = [f"{package}_{version.replace(':', '%3a')}_{kind}.deb" for package, version, kind in
+             re.findall(r"^Inst (\S+?)(?::\S+)? \((\S+) [^\n]*\[(\S+)\]\)", text, re.MULTILINE)]
+    for old in directory.glob("plan-*"):
+        if old.stat().st_mtime_ns < lists:
+            old.unlink(missing_ok=True)
+    write_atomic(plan, "\n".join(found).encode())
+    return found
 
 
 def program(tree: Path, name: str, package: str) -> Path:
