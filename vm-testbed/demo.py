@@ -1,11 +1,13 @@
-"""`make demo`: a virtual rack from power-off to running images, a roll to a second image, and away again.
+"""`make demo`: a virtual rack from power-off to running images, a roll to a second image, and away
+again.
 
-Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep` leaves it up to play with.
-With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph, which the machines read them from as they need them. With
-`--rack libvirt` (`make demo RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator.
-With `--discovery` (`make demo DISCOVERY=1`) there are two machines more, which no inventory knows (discoverydemo.py).
-With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its network is recorded.
-"""
+Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep`
+leaves it up to play with. With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph,
+which the machines read them from as they need them. With `--rack libvirt` (`make demo
+RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator. With
+`--discovery` (`make demo DISCOVERY=1`) there are two machines more, which no inventory knows
+(discoverydemo.py). With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its
+network is recorded. """
 
 from __future__ import annotations
 
@@ -47,8 +49,16 @@ LIMIT_S = 600.0
 class Demo:
     """One run of the demo; `progress` shows what happens, and when."""
 
-    def __init__(self, progress: Progress, directory: Path, store: str = "file", rack: str = "qemu",
-                 pcap: Path | None = None, *, discovery: bool = False) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        directory: Path,
+        store: str = "file",
+        rack: str = "qemu",
+        pcap: Path | None = None,
+        *,
+        discovery: bool = False,
+    ) -> None:
         self.progress = progress
         self.directory = directory
         self.store = store
@@ -56,14 +66,18 @@ class Demo:
         nodes = [*standard_nodes(NODES), *machines(directory)] if discovery else NODES
         self.rack = Rack(directory / "rack", nodes, libvirt=rack == "libvirt")
         self.head = HeadRun(self.rack, directory / "head", disktools=discovery)
-        self.discovery = (Discovery(self.rack, self.head, directory, self.layercake, progress.step)
-                          if discovery else None)
+        self.discovery = (
+            Discovery(self.rack, self.head, directory, self.layercake, progress.step)
+            if discovery
+            else None
+        )
         self.pcap = pcap
         self.recording = Recording(self.rack, pcap) if pcap is not None else None
         self._images: subprocess.Popen[str] | None = None
 
     def layercake(self, *arguments: str, fails: bool = False) -> None:
-        """Runs a command as a person would, and shows what it says as it says it; one that is to fail must."""
+        """Runs a command as a person would, and shows what it says as it says it; one that is to
+        fail must."""
         command = f"layercake {' '.join(arguments)}"
         self.progress.line(f"\n$ {command}")
         status = self.head.follow(arguments, self.progress.line)
@@ -75,8 +89,11 @@ class Demo:
     def run(self) -> None:
         """From nothing to a rolled rack."""
         self._images = sampleimages.started(*IMAGES)
-        self.progress.step(f"bringing up a rack of {len(self.rack.nodes)} machines, all off; two system images "
-                           "(systemd, Debian) are built meanwhile, and kept for the next time", 0.02)
+        self.progress.step(
+            f"bringing up a rack of {len(self.rack.nodes)} machines, all off; two system images "
+            "(systemd, Debian) are built meanwhile, and kept for the next time",
+            0.02,
+        )
         self.rack.up()
         if self.recording is not None:
             self.recording.start()
@@ -103,7 +120,8 @@ class Demo:
         self.excerpt()
 
     def built(self, images: subprocess.Popen[str]) -> str:
-        """What the process that builds the images printed. Raises HeadRunError with why it did not."""
+        """What the process that builds the images printed. Raises HeadRunError with why it did
+        not."""
         said, wrong = images.communicate()
         if images.returncode:
             raise HeadRunError(f"cannot build the images: {wrong.strip()}")
@@ -115,12 +133,17 @@ class Demo:
         text = self.rack.inventory(images=IMAGES[:1])
         inventory.write_text(text if self.discovery is None else self.discovery.known(text))
         self.layercake("plan", str(inventory))
-        self.progress.step("applying the inventory: every node from power-off to a running image", 0.2)
+        self.progress.step(
+            "applying the inventory: every node from power-off to a running image", 0.2
+        )
         self.progress.status = self.watching(0.2, 0.55)
         start = time.monotonic()
         self.layercake("apply", str(inventory), "--yes", "--timeout", str(LIMIT_S))
-        self.progress.step(f"{NODES} nodes run their image {time.monotonic() - start:.1f} s after the inventory was "
-                           "applied", 0.55)
+        self.progress.step(
+            f"{NODES} nodes run their image {time.monotonic() - start:.1f} s after the inventory was "
+            "applied",
+            0.55,
+        )
         self.layercake("node", "list")
         self.is_running()
 
@@ -128,10 +151,21 @@ class Demo:
         """Asks systemd in each container. Raises HeadRunError if one is not running."""
         for name in self.head.nodes():
             image = self.head.nodes()[name]["images"]["running"][0]["name"]
-            self.layercake("node", "exec", name, "--container", image, "--", "systemctl", "is-system-running", "--wait")
+            self.layercake(
+                "node",
+                "exec",
+                name,
+                "--container",
+                image,
+                "--",
+                "systemctl",
+                "is-system-running",
+                "--wait",
+            )
 
     def watching(self, begin: float, end: float) -> Callable[[], str]:
-        """What the nodes are at, and how many are there: the share that is done goes from `begin` to `end`."""
+        """What the nodes are at, and how many are there: the share that is done goes from `begin`
+        to `end`."""
 
         def look() -> str:
             try:
@@ -139,23 +173,37 @@ class Demo:
             except (OSError, HeadRunError, http.client.HTTPException) as error:
                 return f"the head does not answer: {error}"
             there = sum(node["status"] == "converged" for node in nodes.values())
-            self.progress.done = max(self.progress.done, begin + (end - begin) * there / max(1, len(nodes)))
-            others = [f"{name} {node['status_text']}" for name, node in nodes.items() if node["status"] != "converged"]
-            return f"{there} of {len(nodes)} nodes converged" + (f"; {', '.join(others)}" if others else "")
+            self.progress.done = max(
+                self.progress.done, begin + (end - begin) * there / max(1, len(nodes))
+            )
+            others = [
+                f"{name} {node['status_text']}"
+                for name, node in nodes.items()
+                if node["status"] != "converged"
+            ]
+            return f"{there} of {len(nodes)} nodes converged" + (
+                f"; {', '.join(others)}" if others else ""
+            )
 
         return look
 
     def rolls(self) -> None:
-        """To a good image, one node first; then to a bad one, which the canary keeps from the others."""
+        """To a good image, one node first; then to a bad one, which the canary keeps from the
+        others."""
         self.progress.step("rolling the rack to the second image, one node first", 0.55)
         self.progress.status = self.watching(0.55, 0.75)
         start = time.monotonic()
-        self.layercake("image", "roll", NAMES, "debian-2", "--canary", "1", "--timeout", str(LIMIT_S))
+        self.layercake(
+            "image", "roll", NAMES, "debian-2", "--canary", "1", "--timeout", str(LIMIT_S)
+        )
         self.ended("done")
         self.progress.step(f"rolled in {time.monotonic() - start:.1f} s", 0.75)
         self.layercake("node", "list")
-        self.progress.step("rolling to an image whose init ends at once: the canary is taken back by itself, the others are "
-                           "never touched", 0.75)
+        self.progress.step(
+            "rolling to an image whose init ends at once: the canary is taken back by itself, the others are "
+            "never touched",
+            0.75,
+        )
         self.progress.status = self.watching(0.75, 0.9)
         self.layercake("image", "add", "broken", str(crashing_image("broken")), "--no-systemd")
         careful = ("--canary", "1", "--on-failure", "rollback", "--timeout", str(LIMIT_S))
@@ -164,7 +212,10 @@ class Demo:
         self.layercake("roll", "status")
         self.head.wait_converged(120)
         self.layercake("node", "list")
-        running = {name: [i["name"] for i in node["images"]["running"]] for name, node in self.head.nodes().items()}
+        running = {
+            name: [i["name"] for i in node["images"]["running"]]
+            for name, node in self.head.nodes().items()
+        }
         if any(images != ["debian-2"] for images in running.values()):
             raise HeadRunError(f"after the roll back the nodes run {running}")
 
@@ -172,36 +223,66 @@ class Demo:
         """The newest roll must have ended so. Raises HeadRunError."""
         roll = self.head.api("GET", "/v1/rolls")["rolls"][0]
         if roll["state"] != state:
-            raise HeadRunError(f"roll {roll['id']} is {roll['state']}, and not {state}: {roll['reason']}")
+            raise HeadRunError(
+                f"roll {roll['id']} is {roll['state']}, and not {state}: {roll['reason']}"
+            )
 
     def cluster(self) -> dict[str, Any]:
         """Brings a Ceph up inside the rack's network; the head's settings for it."""
         self.progress.step("starting a Ceph cluster: one monitor, one OSD")
         ceph = self.ceph = CephRun(self.rack)
         ceph.up()
-        return {"images": {"store": "rbd", "conf": str(ceph.conf), "keyring": str(ceph.keyring("layercake")), "pool": POOL,
-                           "node_keyring": str(ceph.keyring("node"))}}
+        return {
+            "images": {
+                "store": "rbd",
+                "conf": str(ceph.conf),
+                "keyring": str(ceph.keyring("layercake")),
+                "pool": POOL,
+                "node_keyring": str(ceph.keyring("node")),
+            }
+        }
 
     def in_cluster(self) -> None:
         """Shows the images where they are."""
         if self.ceph is not None:
             self.progress.step("the images in the cluster, as its own tool sees them")
-            client = ["-c", str(self.ceph.conf), "--id", "node", "--keyring", str(self.ceph.keyring("node"))]
+            client = [
+                "-c",
+                str(self.ceph.conf),
+                "--id",
+                "node",
+                "--keyring",
+                str(self.ceph.keyring("node")),
+            ]
             self.progress.line(self.rack.run(["rbd", *client, "ls", "-l", POOL]).stdout.rstrip())
 
     def excerpt(self) -> None:
         """The console of one machine, from firmware to container."""
         self.progress.step("the console of n0, its main lines", 0.95)
         for line in self.rack.console(0).splitlines():
-            if any(word in line for word in ("SeaBIOS", "iPXE 1", "Layercake", "minos:", "agent:", "LAYERCAKE-IMAGE")):
+            if any(
+                word in line
+                for word in (
+                    "SeaBIOS",
+                    "iPXE 1",
+                    "Layercake",
+                    "minos:",
+                    "agent:",
+                    "LAYERCAKE-IMAGE",
+                )
+            ):
                 self.progress.line("  " + line.strip()[:150])
 
     def hold(self) -> None:
         """Leaves it all up until interrupted."""
         self.progress.step("the rack is yours; press Ctrl-C to take it down", 1.0)
-        self.progress.line(f"  export LAYERCAKE_SOCKET={self.head.socket}\n  .venv/bin/layercake node list")
-        self.progress.line(f"  consoles: {self.rack.directory}/n*/console.log    network: ip netns exec "
-                           f"{self.rack.namespace} bash")
+        self.progress.line(
+            f"  export LAYERCAKE_SOCKET={self.head.socket}\n  .venv/bin/layercake node list"
+        )
+        self.progress.line(
+            f"  consoles: {self.rack.directory}/n*/console.log    network: ip netns exec "
+            f"{self.rack.namespace} bash"
+        )
         self.progress.status = lambda: ""
         done = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -219,8 +300,10 @@ class Demo:
             self.ceph.down()
         if self.recording is not None:
             self.recording.stop()
-            self.progress.step(f"what each machine said and heard is in {self.pcap}: n0.pcap and so on, for wireshark "
-                               "and tcpdump -r")
+            self.progress.step(
+                f"what each machine said and heard is in {self.pcap}: n0.pcap and so on, for wireshark "
+                "and tcpdump -r"
+            )
         self.rack.down()
 
 
@@ -228,11 +311,23 @@ def main() -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the rack up until interrupted")
-    parser.add_argument("--store", choices=("file", "rbd"), default="file", help="where the images are")
-    parser.add_argument("--rack", choices=("qemu", "libvirt"), default="qemu",
-                        help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with virtualbmc")
-    parser.add_argument("--discovery", action="store_true", help="with two machines more, which no inventory knows")
-    parser.add_argument("--pcap", type=Path, help="a directory: NAME.pcap there gets what machine NAME says and hears")
+    parser.add_argument(
+        "--store", choices=("file", "rbd"), default="file", help="where the images are"
+    )
+    parser.add_argument(
+        "--rack",
+        choices=("qemu", "libvirt"),
+        default="qemu",
+        help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with virtualbmc",
+    )
+    parser.add_argument(
+        "--discovery", action="store_true", help="with two machines more, which no inventory knows"
+    )
+    parser.add_argument(
+        "--pcap",
+        type=Path,
+        help="a directory: NAME.pcap there gets what machine NAME says and hears",
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Progress() as progress:
@@ -245,7 +340,14 @@ def show(progress: Progress, options: argparse.Namespace) -> int:
     status = 0
     try:
         claim(directory / OWNER)
-        demo = Demo(progress, directory, options.store, options.rack, options.pcap, discovery=options.discovery)
+        demo = Demo(
+            progress,
+            directory,
+            options.store,
+            options.rack,
+            options.pcap,
+            discovery=options.discovery,
+        )
         try:
             demo.run()
             if options.keep:

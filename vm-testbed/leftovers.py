@@ -1,9 +1,10 @@
-"""What racks of runs that were killed have left on this machine: found by the next run, and removed.
+"""What racks of runs that were killed have left on this machine: found by the next run, and
+removed.
 
-A rack says in /run whose it is before it makes anything, and has a hypervisor in its network namespace while it runs
-(vrack/hypervisor.py). What has neither an owner that runs nor a hypervisor is left over: the namespace, the processes in it, its
-files in /run, and the demo's directory. Standard library only.
-"""
+A rack says in /run whose it is before it makes anything, and has a hypervisor in its network
+namespace while it runs (vrack/hypervisor.py). What has neither an owner that runs nor a hypervisor
+is left over: the namespace, the processes in it, its files in /run, and the demo's directory.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ DEMO_PREFIX = "layercake-demo-"
 _RACK = re.compile(r"lc-[0-9a-f]{6}(-.*)?")
 _RUN = Path("/run")
 _SURE_S = 3.0
-"""Racks of older versions do not say whose they are, and have a namespace before they have a hypervisor: what is left over is so
-twice, this far apart, in seconds."""
+"""Racks of older versions do not say whose they are, and have a namespace before they have a
+hypervisor: what is left over is so twice, this far apart, in seconds."""
 _YOUNG_S = 10.0
 """A demo's directory exists for a moment before it says whose it is."""
 
@@ -44,7 +45,11 @@ def remove(sleep: Callable[[float], None] = time.sleep) -> list[str]:
 def _racks() -> list[str]:
     """The names of racks that are left over: of their namespaces, and of their files in /run."""
     names = {path.name for path in netns.RUN.glob("lc-*")} if netns.RUN.is_dir() else set()
-    names |= {path.stem.removesuffix("-api") for ending in ("sock", OWNER) for path in _RUN.glob(f"lc-*.{ending}")}
+    names |= {
+        path.stem.removesuffix("-api")
+        for ending in ("sock", OWNER)
+        for path in _RUN.glob(f"lc-*.{ending}")
+    }
     return sorted(name for name in names if _RACK.fullmatch(name) and not _is_run(name))
 
 
@@ -63,15 +68,19 @@ def _commands(pids: list[int]) -> Iterator[bytes]:
 def _remove_rack(namespace: str) -> str:
     pids = netns.processes(namespace)
     netns.destroy(namespace)
-    files = [path for name in (f"{namespace}.sock", f"{namespace}-api.sock", f"{namespace}.{OWNER}") for path in _RUN.glob(name)]
+    files = [
+        path
+        for name in (f"{namespace}.sock", f"{namespace}-api.sock", f"{namespace}.{OWNER}")
+        for path in _RUN.glob(name)
+    ]
     for path in files:
         path.unlink(missing_ok=True)
     return f"rack {namespace} ({len(pids)} processes, {len(files)} files in {_RUN})"
 
 
 def _belongs_to_somebody(directory: Path) -> bool:
-    """Whether the process that made the directory still runs. One of an older version, which does not say, is taken for owned
-    while the namespace of its rack is there."""
+    """Whether the process that made the directory still runs. One of an older version, which does
+    not say, is taken for owned while the namespace of its rack is there."""
     found = owned(directory / OWNER)
     if found is not None:
         return found

@@ -1,8 +1,8 @@
-"""What can be prepared, and for which command: packages, Python libraries, images' bases, kernels. A step names what it needs.
+"""What can be prepared, and for which command: packages, Python libraries, images' bases, kernels.
+A step names what it needs.
 
-Standard library only, and nothing of the product: what the product's own code prepares runs in the virtual environment, as
-`prefetch.py ITEM`.
-"""
+Standard library only, and nothing of the product: what the product's own code prepares runs in the
+virtual environment, as `prefetch.py ITEM`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,21 @@ VENV_LIBVIRT = ROOT / ".venv-libvirt"
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
 SYSTEM_PYTHON = "/usr/bin/python3"
 """Debian's own: nodes run the same version, and Ceph's bindings exist for no other."""
-APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "-o", "Dpkg::Use-Pty=0")
-QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+APT = (
+    "apt-get",
+    "-q",
+    "-o",
+    "DPkg::Lock::Timeout=300",
+    "-o",
+    "Acquire::Retries=3",
+    "-o",
+    "Dpkg::Use-Pty=0",
+)
+QUIET = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "LC_ALL": "C.UTF-8",
+    "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
+}
 LISTS = Path("/var/lib/apt/lists/partial")
 _FRESH_S = 600.0
 """How long the lists of packages are new, in seconds after their update."""
@@ -43,9 +56,10 @@ KERNEL, BASE = "the nodes' kernel", "the images' Debian"
 
 @dataclass(frozen=True)
 class Target:
-    """What a command needs. `title` is what it is called; `lists` are files with names of Debian packages, `lock` the file of
-    Python libraries, `more` functions that give further steps. `racks`: it starts virtual machines, which need so much `memory`
-    and `disk` in bytes. `recommended`: with the packages that a head can do without."""
+    """What a command needs. `title` is what it is called; `lists` are files with names of Debian
+    packages, `lock` the file of Python libraries, `more` functions that give further steps.
+    `racks`: it starts virtual machines, which need so much `memory` and `disk` in bytes.
+    `recommended`: with the packages that a head can do without."""
 
     title: str
     lists: tuple[str, ...]
@@ -60,7 +74,11 @@ class Target:
     @property
     def packages(self) -> list[str]:
         """The Debian packages that it needs."""
-        return [name for file in self.lists for name in listed(ROOT / file, recommended=self.recommended)]
+        return [
+            name
+            for file in self.lists
+            for name in listed(ROOT / file, recommended=self.recommended)
+        ]
 
     def steps(self) -> list[Step]:
         """All its steps; those whose work is done say so."""
@@ -77,7 +95,8 @@ class Addition:
 
 
 def listed(file: Path, *, recommended: bool = True) -> list[str]:
-    """The names in a list of packages, with those after the line that begins with "# Recommended" or without."""
+    """The names in a list of packages, with those after the line that begins with "# Recommended"
+    or without."""
     text = file.read_text()
     if not recommended:
         text = text.partition("# Recommended")[0]
@@ -91,19 +110,33 @@ def debian(names: Sequence[str]) -> Step:
     """Installs the packages of these names that are missing."""
 
     def install(shell: Shell) -> None:
-        shell("dpkg", "--configure", "-a", env=QUIET)  # a run that was interrupted may have left some half installed
+        shell(
+            "dpkg", "--configure", "-a", env=QUIET
+        )  # a run that was interrupted may have left some half installed
         if shell.attempt > 1 or time.time() - LISTS.stat().st_mtime > _FRESH_S:
             shell(*APT, "update", env=QUIET)
-        shell(*APT, "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-unsafe-io", "install",
-              *missing(names), env=QUIET)
+        shell(
+            *APT,
+            "-y",
+            "--no-install-recommends",
+            "-o",
+            "Dpkg::Options::=--force-unsafe-io",
+            "install",
+            *missing(names),
+            env=QUIET,
+        )
 
     return Step(PACKAGES, install, 40.0, needed=lambda: bool(missing(names)))
 
 
 def missing(names: Sequence[str]) -> list[str]:
     """Those packages that are not installed."""
-    done = subprocess.run(["dpkg-query", "-W", "-f=${Package} ${db:Status-Abbrev}\n", *names], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f=${Package} ${db:Status-Abbrev}\n", *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     there = {line.split()[0] for line in done.stdout.splitlines() if line.split()[1:2] == ["ii"]}
     return sorted({*names} - there)
 
@@ -118,9 +151,19 @@ def libraries(lock: str) -> Step:
     def install(shell: Shell) -> None:
         if not (VENV / "bin" / "pip").exists():
             shell(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", str(VENV))
-        pip = [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-warn-script-location"]
+        pip = [
+            str(PYTHON),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-warn-script-location",
+        ]
         tools = VENV / "tools.lock"
-        tools.write_text(entries((ROOT / "requirements-dev.lock").read_text(), ("uv", "setuptools")))
+        tools.write_text(
+            entries((ROOT / "requirements-dev.lock").read_text(), ("uv", "setuptools"))
+        )
         shell(*pip, "--no-deps", "--require-hashes", "-r", str(tools))
         uv = [str(PYTHON), "-m", "uv", "pip", "install", "-q", "--python", str(PYTHON)]
         wanted = ["--require-hashes", "-r", str(ROOT / lock)]
@@ -128,11 +171,20 @@ def libraries(lock: str) -> Step:
             shell(*uv, *wanted, env=index_of_pip())
         except StepError:  # it knows fewer ways to an index than pip, which takes longer
             shell(*pip, "--no-deps", *wanted)
-        shell(*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT), env={"PYTHONWARNINGS": "ignore"})
+        shell(
+            *pip,
+            "--no-deps",
+            "--no-build-isolation",
+            "-e",
+            str(ROOT),
+            env={"PYTHONWARNINGS": "ignore"},
+        )
         stamp.write_text(_key(lock))
 
     def needed() -> bool:
-        return not any(_stamped(VENV / f".{name}", name) for name in (lock, "requirements-dev.lock"))
+        return not any(
+            _stamped(VENV / f".{name}", name) for name in (lock, "requirements-dev.lock")
+        )
 
     return Step(LIBRARIES, install, 20.0, (PACKAGES,), needed)
 
@@ -155,7 +207,9 @@ def entries(lock: str, names: Sequence[str]) -> str:
 
 def index_of_pip() -> dict[str, str]:
     """Where pip takes packages from, as uv is told of it: uv does not read pip's configuration."""
-    done = subprocess.run([str(PYTHON), "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(PYTHON), "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
     found = dict(re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", done.stdout, re.M))
     known = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
     return {variable: found[key] for key, variable in known.items() if key in found}
@@ -167,12 +221,27 @@ def libvirt_libraries() -> Step:
 
     def install(shell: Shell) -> None:
         shell(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", str(VENV_LIBVIRT))
-        shell(str(VENV_LIBVIRT / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check",
-              "--no-deps", "--require-hashes", "-r", str(lock))
+        shell(
+            str(VENV_LIBVIRT / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            str(lock),
+        )
         stamp.write_bytes(lock.read_bytes())
 
-    return Step("the BMCs of libvirt's machines", install, 15.0, (PACKAGES, LIBRARIES),
-                lambda: not stamp.exists() or stamp.read_bytes() != lock.read_bytes())
+    return Step(
+        "the BMCs of libvirt's machines",
+        install,
+        15.0,
+        (PACKAGES, LIBRARIES),
+        lambda: not stamp.exists() or stamp.read_bytes() != lock.read_bytes(),
+    )
 
 
 # -- npm's
@@ -188,12 +257,18 @@ def node_modules() -> Step:
             npm(shell, ROOT / place)
         stamp.write_text(_digest(locks))
 
-    return Step("Node.js libraries", install, 15.0, (PACKAGES, LIBRARIES, XTERM.name),
-                lambda: not stamp.exists() or stamp.read_text() != _digest(locks))
+    return Step(
+        "Node.js libraries",
+        install,
+        15.0,
+        (PACKAGES, LIBRARIES, XTERM.name),
+        lambda: not stamp.exists() or stamp.read_text() != _digest(locks),
+    )
 
 
 def xterm() -> Step:
-    """xterm.js, which shows consoles in the dashboard: copied to what is served, and in no commit."""
+    """xterm.js, which shows consoles in the dashboard: copied to what is served, and in no
+    commit."""
     lock, stamp = DASHBOARD / "package-lock.json", XTERM / ".lock"
 
     def install(shell: Shell) -> None:
@@ -202,33 +277,62 @@ def xterm() -> Step:
         XTERM.mkdir(exist_ok=True)
         for name in ("css/xterm.css", "LICENSE"):
             shutil.copy(source / "xterm" / name, XTERM)
-        for module, target in (("addon-fit/lib/addon-fit.mjs", "fit.js"), ("xterm/lib/xterm.mjs", "xterm.js")):
+        for module, target in (
+            ("addon-fit/lib/addon-fit.mjs", "fit.js"),
+            ("xterm/lib/xterm.mjs", "xterm.js"),
+        ):
             text = (source / module).read_text()
             (XTERM / target).write_text(re.sub(r"^//# sourceMappingURL.*\n?", "", text, flags=re.M))
         stamp.write_text(_digest([lock]))
 
-    return Step(XTERM.name, install, 5.0, (PACKAGES,), lambda: not stamp.exists() or stamp.read_text() != _digest([lock]))
+    return Step(
+        XTERM.name,
+        install,
+        5.0,
+        (PACKAGES,),
+        lambda: not stamp.exists() or stamp.read_text() != _digest([lock]),
+    )
 
 
 def npm(shell: Shell, place: Path) -> None:
-    """Installs what a package-lock.json names. Debian's npm is not wanted beside another that is there already."""
+    """Installs what a package-lock.json names. Debian's npm is not wanted beside another that is
+    there already."""
     if shutil.which("npm") is None:
         shell(*APT, "-y", "--no-install-recommends", "install", "nodejs", "npm", env=QUIET)
-    shell("npm", "ci", "--prefix", str(place), "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
+    shell(
+        "npm",
+        "ci",
+        "--prefix",
+        str(place),
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "--silent",
+    )
 
 
 def _digest(files: Sequence[Path]) -> str:
-    return hashlib.blake2b(b"\0".join(file.read_bytes() for file in files), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        b"\0".join(file.read_bytes() for file in files), digest_size=16
+    ).hexdigest()
 
 
 # -- what the product's own code prepares
 
 
 def fetched(name: str, *items: str, weight: float = 10.0, after: Sequence[str] = ()) -> Step:
-    """Items of prefetch.py, one after the other; it finds out for itself which are there already. What was fetched within _NEW_S by
-    the same code is not looked at again: to ask apt whether there is something newer takes half a minute."""
-    sources = [*HERE.glob("*.py"), *(ROOT / "minos/build").rglob("*.py"), ROOT / "packages.txt", ROOT / "requirements.lock"]
-    stamp = CACHE / f".fetched-{hashlib.blake2b(' '.join(items).encode(), digest_size=8).hexdigest()}"
+    """Items of prefetch.py, one after the other; it finds out for itself which are there already.
+    What was fetched within _NEW_S by the same code is not looked at again: to ask apt whether there
+    is something newer takes half a minute."""
+    sources = [
+        *HERE.glob("*.py"),
+        *(ROOT / "minos/build").rglob("*.py"),
+        ROOT / "packages.txt",
+        ROOT / "requirements.lock",
+    ]
+    stamp = (
+        CACHE / f".fetched-{hashlib.blake2b(' '.join(items).encode(), digest_size=8).hexdigest()}"
+    )
 
     def fetch(shell: Shell) -> None:
         shell(str(PYTHON), str(HERE / "prefetch.py"), *items)
@@ -236,7 +340,9 @@ def fetched(name: str, *items: str, weight: float = 10.0, after: Sequence[str] =
 
     def needed() -> bool:
         try:
-            return time.time() - stamp.stat().st_mtime > _NEW_S or stamp.read_text() != _digest(sorted(sources))
+            return time.time() - stamp.stat().st_mtime > _NEW_S or stamp.read_text() != _digest(
+                sorted(sources)
+            )
         except FileNotFoundError:
             return True
 
@@ -244,24 +350,42 @@ def fetched(name: str, *items: str, weight: float = 10.0, after: Sequence[str] =
 
 
 def images_base() -> Step:
-    """The Debian that the demo's images are made of. It needs no library, so it begins as soon as there are packages, and whoever
-    needs it waits for it (smallimages.debian_base)."""
+    """The Debian that the demo's images are made of. It needs no library, so it begins as soon as
+    there are packages, and whoever needs it waits for it (smallimages.debian_base)."""
 
     def build(shell: Shell) -> None:
         shell(SYSTEM_PYTHON, str(HERE / "smallimages.py"), str(CACHE / "images"))
 
-    return Step(BASE, build, 40.0, (PACKAGES,), lambda: not (CACHE / "images" / "systemd-bookworm.tar").exists(),
-                background=True)
+    return Step(
+        BASE,
+        build,
+        40.0,
+        (PACKAGES,),
+        lambda: not (CACHE / "images" / "systemd-bookworm.tar").exists(),
+        background=True,
+    )
 
 
 def for_tests() -> list[Callable[[], Step]]:
-    """All that tests and benchmarks fetch, in groups that use different files, and so can be fetched side by side."""
+    """All that tests and benchmarks fetch, in groups that use different files, and so can be
+    fetched side by side."""
     return [
         lambda: fetched("kernels", KERNEL, "the kernel of servers", weight=25.0),
-        lambda: fetched("Debian's programs", "the programs for disks", "what arm64 machines have", "Prometheus' checker",
-                        weight=60.0),
-        lambda: fetched("bases of images", "the base of the web image", "a Debian with cloud-init",
-                        "the base of the SSH image", "the base of the Slurm image", weight=120.0),
+        lambda: fetched(
+            "Debian's programs",
+            "the programs for disks",
+            "what arm64 machines have",
+            "Prometheus' checker",
+            weight=60.0,
+        ),
+        lambda: fetched(
+            "bases of images",
+            "the base of the web image",
+            "a Debian with cloud-init",
+            "the base of the SSH image",
+            "the base of the Slurm image",
+            weight=120.0,
+        ),
         lambda: fetched("clean Debians", "a clean Debian 12", "a clean Debian 13", weight=60.0),
         lambda: fetched("the package's libraries", "the libraries in Layercake's package"),
     ]
@@ -275,25 +399,58 @@ _DEMO_LOCK, _DEV_LOCK = "requirements-demo.lock", "requirements-dev.lock"
 
 TARGETS: dict[str, Target] = {
     "run": Target("a head", (), "requirements.lock", root=False),
-    "sim": Target("a simulation", ("vm-testbed/packages-sim.txt",), "requirements.lock", root=False),
-    "demo": Target("the demo", (_HEAD, _RACK), _DEMO_LOCK, (images_base, lambda: fetched(KERNEL, KERNEL)), racks=True,
-                   recommended=False),
-    "vagrant": Target("the Vagrant rack", (_HEAD, _RACK, _LIBVIRT, _VAGRANT), _DEV_LOCK, (libvirt_libraries,), racks=True,
-                      recommended=False),
+    "sim": Target(
+        "a simulation", ("vm-testbed/packages-sim.txt",), "requirements.lock", root=False
+    ),
+    "demo": Target(
+        "the demo",
+        (_HEAD, _RACK),
+        _DEMO_LOCK,
+        (images_base, lambda: fetched(KERNEL, KERNEL)),
+        racks=True,
+        recommended=False,
+    ),
+    "vagrant": Target(
+        "the Vagrant rack",
+        (_HEAD, _RACK, _LIBVIRT, _VAGRANT),
+        _DEV_LOCK,
+        (libvirt_libraries,),
+        racks=True,
+        recommended=False,
+    ),
     "install": Target("the development environment", _ALL, _DEV_LOCK, (xterm,)),
     "deb": Target("the package", (*_ALL, "vm-testbed/packages-deb.txt"), _DEV_LOCK, (xterm,)),
-    "fetch": Target("the benchmarks", _ALL, _DEV_LOCK, (xterm, images_base, *for_tests()), racks=True),
-    "test-fast": Target("the tests", _ALL, _DEV_LOCK, (xterm, node_modules, images_base, *for_tests()), racks=True),
-    "test": Target("the tests", (*_ALL, _LIBVIRT), _DEV_LOCK,
-                   (xterm, node_modules, libvirt_libraries, images_base, *for_tests()), racks=True),
+    "fetch": Target(
+        "the benchmarks", _ALL, _DEV_LOCK, (xterm, images_base, *for_tests()), racks=True
+    ),
+    "test-fast": Target(
+        "the tests", _ALL, _DEV_LOCK, (xterm, node_modules, images_base, *for_tests()), racks=True
+    ),
+    "test": Target(
+        "the tests",
+        (*_ALL, _LIBVIRT),
+        _DEV_LOCK,
+        (xterm, node_modules, libvirt_libraries, images_base, *for_tests()),
+        racks=True,
+    ),
 }
 """What can be prepared, by the name that the Makefile has for it."""
 
 ADDITIONS: dict[str, Addition] = {
     "rbd": Addition((_CEPH,), memory=600 * MIB),
     "libvirt": Addition((_LIBVIRT,), (libvirt_libraries,)),
-    "discovery": Addition((_TESTS,), (lambda: fetched("the machines' own", "the base of the SSH image",
-                                                      "the programs for disks", weight=40.0),), memory=1000 * MIB),
+    "discovery": Addition(
+        (_TESTS,),
+        (
+            lambda: fetched(
+                "the machines' own",
+                "the base of the SSH image",
+                "the programs for disks",
+                weight=40.0,
+            ),
+        ),
+        memory=1000 * MIB,
+    ),
     "check": Addition(("vm-testbed/packages-check.txt",)),
     "pcap": Addition(("vm-testbed/packages-pcap.txt",)),
 }
@@ -301,10 +458,15 @@ ADDITIONS: dict[str, Addition] = {
 
 
 def target(words: str) -> Target:
-    """One of TARGETS, with additions after it: demo+rbd+pcap. Raises KeyError for a word that is none."""
+    """One of TARGETS, with additions after it: demo+rbd+pcap. Raises KeyError for a word that is
+    none."""
     name, *more = words.split("+")
     found = TARGETS[name]
     for addition in (ADDITIONS[word] for word in more):
-        found = replace(found, lists=(*found.lists, *addition.lists), more=(*found.more, *addition.more),
-                        memory=found.memory + addition.memory)
+        found = replace(
+            found,
+            lists=(*found.lists, *addition.lists),
+            more=(*found.more, *addition.more),
+            memory=found.memory + addition.memory,
+        )
     return found

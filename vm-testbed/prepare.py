@@ -1,10 +1,11 @@
-"""Installs and prepares what a command of this project needs, and only that, with progress; then runs the command.
+"""Installs and prepares what a command of this project needs, and only that, with progress; then
+runs the command.
 
     python3 vm-testbed/prepare.py TARGET [--then COMMAND...]
 
-TARGET is one of preparations.TARGETS, with additions: `demo+rbd`. What is there already is not made again. Standard library
-only, for the system's own Python: it runs before anything is installed. All output of other tools goes to build/prepare.log.
-"""
+TARGET is one of preparations.TARGETS, with additions: `demo+rbd`. What is there already is not made
+again. Standard library only, for the system's own Python: it runs before anything is installed. All
+output of other tools goes to build/prepare.log."""
 
 from __future__ import annotations
 
@@ -47,18 +48,30 @@ def prepare(wanted: Target, then: Sequence[str]) -> int:
 
 
 def _run(command: Sequence[str]) -> int:
-    """Runs the command. It is told to end when this process is, or dies; Ctrl-C reaches it from the terminal."""
+    """Runs the command. It is told to end when this process is, or dies; Ctrl-C reaches it from the
+    terminal."""
     signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which it would inherit
-    process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "--", *command], env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "TERM", "--", *command],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     return process.wait()
 
 
 def main() -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", metavar="TARGET[+ADDITION...]", help=f"{', '.join(TARGETS)}; + {', '.join(ADDITIONS)}")
-    parser.add_argument("--then", nargs=argparse.REMAINDER, default=[], help="the command to run afterwards")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "target",
+        metavar="TARGET[+ADDITION...]",
+        help=f"{', '.join(TARGETS)}; + {', '.join(ADDITIONS)}",
+    )
+    parser.add_argument(
+        "--then", nargs=argparse.REMAINDER, default=[], help="the command to run afterwards"
+    )
     options = parser.parse_args()
     try:
         wanted = target(options.target)

@@ -1,7 +1,7 @@
-"""What this machine must be and have before anything is installed; checked first, so that nothing is half done.
+"""What this machine must be and have before anything is installed; checked first, so that nothing
+is half done.
 
-Standard library only.
-"""
+Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ MIB = 1 << 20
 
 def trouble(wanted: Target) -> str:
     """Why the target cannot be prepared on this machine, with what is needed; "" if it can."""
-    why = _system() or (_machine(wanted) if wanted.racks else "") or (_root() if wanted.root else _packages(wanted))
+    why = (
+        _system()
+        or (_machine(wanted) if wanted.racks else "")
+        or (_root() if wanted.root else _packages(wanted))
+    )
     return f"cannot prepare {wanted.title}: {why}" if why else ""
 
 
@@ -35,7 +39,11 @@ def _system() -> str:
     name = facts.get("PRETTY_NAME", platform.system())
     if facts.get("ID") == "debian" and facts.get("VERSION_ID") in RELEASES:
         return ""
-    return f"this machine runs {name}; Debian {' or '.join(RELEASES)} is needed (a container or a virtual machine will do)"
+    known = " or ".join(RELEASES)
+    return (
+        f"this machine runs {name}; Debian {known} is needed (a container or a virtual machine "
+        "will do)"
+    )
 
 
 def _root() -> str:
@@ -48,7 +56,11 @@ def _packages(wanted: Target) -> str:
     """Why who is not root cannot go on: only root installs packages."""
     names = missing(wanted.packages) if wanted.packages and os.geteuid() != 0 else []
     verb = "is" if len(names) == 1 else "are"
-    return f"{' and '.join(names)} {verb} not installed; as root: apt-get install {' '.join(names)}" if names else ""
+    return (
+        f"{' and '.join(names)} {verb} not installed; as root: apt-get install {' '.join(names)}"
+        if names
+        else ""
+    )
 
 
 def _machine(wanted: Target) -> str:
@@ -56,11 +68,16 @@ def _machine(wanted: Target) -> str:
         return f"this machine is {platform.machine()}; the virtual rack's machines need x86_64"
     memory = available_memory()
     if memory < wanted.memory:
-        return (f"{memory // MIB} MiB of memory are available, and the rack needs {wanted.memory // MIB}; end other "
-                "programs, or use a machine with 4 GB")
+        return (
+            f"{memory // MIB} MiB of memory are available, and the rack needs "
+            f"{wanted.memory // MIB}; end other "
+            "programs, or use a machine with 4 GB"
+        )
     free = shutil.disk_usage(Path.home()).free
     if free < wanted.disk:
-        return f"{free // MIB} MiB are free below {Path.home()}, and {wanted.disk // MIB} are needed"
+        return (
+            f"{free // MIB} MiB are free below {Path.home()}, and {wanted.disk // MIB} are needed"
+        )
     return ""
 
 

@@ -46,23 +46,33 @@ def _cached(name: str, key: str, make: Callable[[Path], object]) -> Path:
 
 def systemd_image(version: str) -> Path:
     """A minimal Debian with systemd, about 50 MB."""
-    return _cached(version, version, lambda out: build_systemd_image(out, CACHE / "images", version=version))
+    return _cached(
+        version, version, lambda out: build_systemd_image(out, CACHE / "images", version=version)
+    )
 
 
 def web_image(version: str) -> Path:
     """A Debian with systemd and a web server, about 40 MB."""
-    return _cached(version, version, lambda out: build_web_image(out, CACHE / "images", version=version))
+    return _cached(
+        version, version, lambda out: build_web_image(out, CACHE / "images", version=version)
+    )
 
 
 def ssh_image(version: str) -> Path:
     """A Debian with systemd and sshd, about 60 MB."""
-    return _cached(version, version, lambda out: build_ssh_image(out, CACHE / "images", version=version))
+    return _cached(
+        version, version, lambda out: build_ssh_image(out, CACHE / "images", version=version)
+    )
 
 
 def slurm_image(version: str, munge_key: bytes | None) -> Path:
     """A Debian with slurmd and munge, about 30 MB."""
     key = f"{version} {munge_key!r}"
-    return _cached(version, key, lambda out: build_slurm_image(out, CACHE / "images", version=version, munge_key=munge_key))
+    return _cached(
+        version,
+        key,
+        lambda out: build_slurm_image(out, CACHE / "images", version=version, munge_key=munge_key),
+    )
 
 
 def plain_image(marker: str) -> Path:
@@ -72,13 +82,23 @@ def plain_image(marker: str) -> Path:
 
 def crashing_image(marker: str) -> Path:
     """An image whose init exits at once with status 3."""
-    return _cached(marker, marker + CRASHING_INIT, lambda out: build_plain_image(out, marker, script=CRASHING_INIT))
+    return _cached(
+        marker,
+        marker + CRASHING_INIT,
+        lambda out: build_plain_image(out, marker, script=CRASHING_INIT),
+    )
 
 
 def started(*versions: str) -> subprocess.Popen[str]:
     """A process that builds systemd images and then prints {version: path} as JSON."""
-    return subprocess.Popen([sys.executable, __file__, *versions], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, __file__, *versions],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def main(versions: list[str]) -> int:
@@ -88,7 +108,9 @@ def main(versions: list[str]) -> int:
         try:
             paths = dict(zip(versions, map(str, pool.map(systemd_image, versions)), strict=True))
         except OperationFailed as error:
-            print(f"{error.message}; {error.hint}" if error.hint else error.message, file=sys.stderr)
+            print(
+                f"{error.message}; {error.hint}" if error.hint else error.message, file=sys.stderr
+            )
             return 1
     print(json.dumps(paths))
     return 0

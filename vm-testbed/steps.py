@@ -1,8 +1,9 @@
-"""Runs what has to be prepared before a rack can be tried: steps that wait for each other, as many at once as help.
+"""Runs what has to be prepared before a rack can be tried: steps that wait for each other, as many
+at once as help.
 
-A step runs programs and is told of by their last line; their output goes to a log and is shown only when a step fails. A step
-that fetches something is tried again when that fails. Ctrl-C ends every program that a step started. Standard library only.
-"""
+A step runs programs and is told of by their last line; their output goes to a log and is shown only
+when a step fails. A step that fetches something is tried again when that fails. Ctrl-C ends every
+program that a step started. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ TRIES = 4
 WAIT_S = 3.0
 """Before the second try, in seconds; three times as long before each later one."""
 END_S = 20.0
-"""How long a program gets to end by itself after Ctrl-C: dpkg finishes the package that it is at."""
+"""How long a program gets to end by itself after Ctrl-C: dpkg finishes the package that it is
+at."""
 _SHOWN = 15
 _AT_MOST = 0.95
 """How much of a step is taken for done while it runs, by how long it takes as a rule."""
@@ -35,9 +37,10 @@ class StepError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to prepare. `name` is what it is called to people, `weight` about how many seconds it takes the first time,
-    `after` the names of the steps that it needs. `needed` tells whether it has to be done at all. `background` steps are not
-    waited for by `Runner.run`: whoever needs their result waits for them."""
+    """One thing to prepare. `name` is what it is called to people, `weight` about how many seconds
+    it takes the first time, `after` the names of the steps that it needs. `needed` tells whether it
+    has to be done at all. `background` steps are not waited for by `Runner.run`: whoever needs
+    their result waits for them."""
 
     name: str
     run: Callable[[Shell], None]
@@ -53,7 +56,8 @@ def shown(line: str) -> str:
 
 
 class Shell:
-    """Runs the programs of one step; `detail` is the last that they said, `attempt` counts the tries from 1 on."""
+    """Runs the programs of one step; `detail` is the last that they said, `attempt` counts the
+    tries from 1 on."""
 
     def __init__(self, name: str, log: Path, ending: threading.Event, attempt: int = 1) -> None:
         self.name = name
@@ -64,17 +68,30 @@ class Shell:
         self._ending = ending
         self._process: subprocess.Popen[str] | None = None
 
-    def __call__(self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-        """Runs a program without a terminal or input; what it printed. Raises StepError with its last lines."""
+    def __call__(
+        self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> str:
+        """Runs a program without a terminal or input; what it printed. Raises StepError with its
+        last lines."""
         if self._ending.is_set():
             raise StepError(f"cannot prepare {self.name}: it was interrupted")
         try:
             process = self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors="replace", cwd=cwd, env={**os.environ, **(env or {})}, start_new_session=True)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
         except FileNotFoundError:
             raise StepError(f"cannot prepare {self.name}: {command[0]} is not installed") from None
-        if self._ending.is_set():  # since it was looked at: whoever ended all did not see this program
+        if (
+            self._ending.is_set()
+        ):  # since it was looked at: whoever ended all did not see this program
             self.end(signal.SIGKILL)
         lines: list[str] = []
         with self._log.open("a") as log, process:
@@ -88,7 +105,10 @@ class Shell:
         self._process = None
         if process.returncode:
             tail = "\n".join(f"    {line}" for line in lines[-_SHOWN:])
-            raise StepError(f"cannot prepare {self.name}: {command[0]} ended with status {process.returncode}\n{tail}")
+            raise StepError(
+                f"cannot prepare {self.name}: {command[0]} ended with status "
+                f"{process.returncode}\n{tail}"
+            )
         return "\n".join(lines)
 
     def end(self, number: signal.Signals) -> None:
@@ -115,8 +135,9 @@ class Runner:
     _ending: threading.Event = field(default_factory=threading.Event)
 
     def run(self, steps: Sequence[Step]) -> ThreadPoolExecutor:
-        """Runs the steps that are needed; returns when all but those in the background are done. The pool that is returned still
-        runs the latter. Raises StepError for the first that fails, after the others were ended; KeyboardInterrupt likewise."""
+        """Runs the steps that are needed; returns when all but those in the background are done.
+        The pool that is returned still runs the latter. Raises StepError for the first that fails,
+        after the others were ended; KeyboardInterrupt likewise."""
         todo = [step for step in steps if step.needed()]
         names = {step.name for step in todo}
         pool = ThreadPoolExecutor(self.at_once)
@@ -127,7 +148,9 @@ class Runner:
             while any(not s.background and s.name not in finished for s in todo):
                 for step in todo:
                     started = step.name in finished or step in futures.values()
-                    if not started and all(name in finished or name not in names for name in step.after):
+                    if not started and all(
+                        name in finished or name not in names for name in step.after
+                    ):
                         futures[pool.submit(self._attempt, step)] = step
                 done, _ = wait(futures, return_when=FIRST_COMPLETED, timeout=1.0)
                 for future in done:
@@ -149,7 +172,9 @@ class Runner:
             for shell in self._shells.values():
                 shell.end(number)
             limit = time.monotonic() + END_S
-            while time.monotonic() < limit and any(shell.running for shell in self._shells.values()):
+            while time.monotonic() < limit and any(
+                shell.running for shell in self._shells.values()
+            ):
                 time.sleep(0.05)
 
     def _attempt(self, step: Step) -> None:
@@ -161,7 +186,9 @@ class Runner:
             except StepError as error:
                 if attempt == TRIES or self._ending.is_set():
                     raise
-                self.progress.line(f"{error}\n    try {attempt} of {TRIES}; the next in {pause:.0f} s")
+                self.progress.line(
+                    f"{error}\n    try {attempt} of {TRIES}; the next in {pause:.0f} s"
+                )
                 if self._ending.wait(pause):
                     raise
                 pause *= 3
@@ -170,7 +197,8 @@ class Runner:
                 return
 
     def _share(self, steps: Sequence[Step], finished: set[str]) -> float:
-        """How much of all is done, 0 to 1: of steps that run, as much as the time that they have taken lets one expect."""
+        """How much of all is done, 0 to 1: of steps that run, as much as the time that they have
+        taken lets one expect."""
         waited = [step for step in steps if not step.background]
         done = sum(step.weight for step in waited if step.name in finished)
         for step in waited:

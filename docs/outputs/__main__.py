@@ -15,8 +15,8 @@ DOCS = Path(__file__).resolve().parents[1]
 
 
 def pages(chosen: Iterable[Path] = ()) -> dict[Path, list[Step]]:
-    """What there is to run on simulations, by page: of all pages, or of those that were chosen. Raises ValueError for a
-    page that is run at two places."""
+    """What there is to run on simulations, by page: of all pages, or of those that were chosen.
+    Raises ValueError for a page that is run at two places."""
     found = {}
     for page in list(chosen) or sorted(DOCS.rglob("*.md")):
         steps = [step for step in blocks.steps(page.read_text()) if step.place in PLOTS]
@@ -44,7 +44,9 @@ def main() -> int:
                 wrong += 1
                 sys.stdout.write(f"{page.name}: {step.command}\n{found}\n")
             else:
-                outputs[number] = list(step.shown)  # another time or id is no reason to write it anew
+                outputs[number] = list(
+                    step.shown
+                )  # another time or id is no reason to write it anew
         if given.write:
             page.write_text(blocks.rewritten(page.read_text(), outputs))
     return 1 if wrong and not given.write else 0

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 ANY = "..."
 """A line of an output that stands for any lines."""
 _QUIETLY = re.compile(r"<!-- quietly: (?P<place>\w+): (?P<command>.*?) -->", re.DOTALL)
-_BLOCK = re.compile(r"<!-- run: (?P<run>\w+) -->\n```(?P<language>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"<!-- run: (?P<run>\w+) -->\n```(?P<language>\w*)\n(?P<body>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 _COMMAND = re.compile(r"[#$] (?P<command>\S.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, as it stands on the page, and the lines that the page shows of its output. `typed` are
-    the lines of the page that it takes; none: it is run quietly."""
+    """A command, as it stands on the page, and the lines that the page shows of its output. `typed`
+    are the lines of the page that it takes; none: it is run quietly."""
 
     place: str
     command: str
@@ -25,8 +28,12 @@ class Step:
 
 
 def steps(text: str) -> list[Step]:
-    """What is run on a page, in its order. Raises ValueError for a marked block that begins with no command."""
-    found = [(m.start(), [Step(m["place"], " ".join(m["command"].split()))]) for m in _QUIETLY.finditer(text)]
+    """What is run on a page, in its order. Raises ValueError for a marked block that begins with no
+    command."""
+    found = [
+        (m.start(), [Step(m["place"], " ".join(m["command"].split()))])
+        for m in _QUIETLY.finditer(text)
+    ]
     found += [(m.start(), list(_steps(m["run"], m["body"]))) for m in _BLOCK.finditer(text)]
     return [step for _, those in sorted(found, key=lambda pair: pair[0]) for step in those]
 
@@ -59,7 +66,8 @@ def _trimmed(lines: Sequence[str]) -> Sequence[str]:
 
 
 def rewritten(text: str, outputs: Sequence[Sequence[str]]) -> str:
-    """The page with the outputs of its steps (those of `steps`, quiet ones included) in the place of what it shows."""
+    """The page with the outputs of its steps (those of `steps`, quiet ones included) in the place
+    of what it shows."""
     left = iter(zip(steps(text), outputs, strict=True))
 
     def block(match: re.Match[str]) -> str:
@@ -76,8 +84,9 @@ def rewritten(text: str, outputs: Sequence[Sequence[str]]) -> str:
 
 
 def shortened(shown: Sequence[str], output: Sequence[str]) -> list[str]:
-    """The output, left out where the page leaves out: as many lines stay before the first `...` and after the last as were there. A
-    page that shows nothing of a command's output goes on showing nothing."""
+    """The output, left out where the page leaves out: as many lines stay before the first `...` and
+    after the last as were there. A page that shows nothing of a command's output goes on showing
+    nothing."""
     if not shown:
         return []
     if ANY not in shown:

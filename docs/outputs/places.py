@@ -24,16 +24,26 @@ from layercake.sim.inventory import replaced
 
 SITE = Path(__file__).with_name("site.yaml")
 ADDRESS = "10.1.0.1/16"
-_FAST = ("--firmware", "500ms", "--kernel", "500ms", "--set", "power.poll_s=5",
-         "--set", "sync.hello_s=1", "--set", "sync.dead_s=4")
+_FAST = (
+    "--firmware",
+    "500ms",
+    "--kernel",
+    "500ms",
+    "--set",
+    "power.poll_s=5",
+    "--set",
+    "sync.hello_s=1",
+    "--set",
+    "sync.dead_s=4",
+)
 _STARTS_S, _COMMAND_S, _STOPS_S = 300.0, 60.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What happens in a simulation. `ready` is the query that `count` nodes answer to when pages can be run.
-    `dark`: a group that goes dark once its nodes were up, as `up` says; `given_up` nodes of the site have no
-    BMC that answers, and are quarantined by then."""
+    """What happens in a simulation. `ready` is the query that `count` nodes answer to when pages
+    can be run. `dark`: a group that goes dark once its nodes were up, as `up` says; `given_up`
+    nodes of the site have no BMC that answers, and are quarantined by then."""
 
     ready: str
     count: int
@@ -45,13 +55,15 @@ class Plot:
 OUTAGE = "dark"
 PLOTS: Mapping[str, Plot] = {
     "sim": Plot("status=converged", 16),
-    OUTAGE: Plot("group=rack2 and run=ERROR", 8, dark="rack2", up="group=rack2 and run=SYNC", given_up=2),
+    OUTAGE: Plot(
+        "group=rack2 and run=ERROR", 8, dark="rack2", up="group=rack2 and run=SYNC", given_up=2
+    ),
 }
 _BAD = ("--bad-bmc", "15%", "--seed", "310")
 """By this seed the BMCs of n1 and n7 never answer, and all others are well."""
 _DARK_AT_S = (12, 40, 120)
-"""When a group goes dark, in seconds after the inventory was applied. It has to be up by then: on a machine that is
-too slow for the first, the next one is tried."""
+"""When a group goes dark, in seconds after the inventory was applied. It has to be up by then: on a
+machine that is too slow for the first, the next one is tried."""
 
 
 @dataclass
@@ -74,15 +86,28 @@ class Sim:
             shutil.copytree(self.directory / "given", work)
             shutil.copytree(self.directory / "sim" / "files", work, dirs_exist_ok=True)
             shutil.copy(self.directory / "sim" / "pki" / "ca.pem", work)
-        environment = {**os.environ, "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}",
-                       "LAYERCAKE_SOCKET": str(self.socket), "COLUMNS": "400", "NO_COLOR": "1"}
-        done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_COMMAND_S, check=False)
+        environment = {
+            **os.environ,
+            "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}",
+            "LAYERCAKE_SOCKET": str(self.socket),
+            "COLUMNS": "400",
+            "NO_COLOR": "1",
+        }
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_COMMAND_S,
+            check=False,
+        )
         return done.stdout.decode(errors="replace").replace(str(work), ".").splitlines()
 
     def wait(self) -> bool:
-        """Returns when its nodes are as pages want them. False: they were not up yet when they went dark.
-        Raises RuntimeError."""
+        """Returns when its nodes are as pages want them. False: they were not up yet when they went
+        dark. Raises RuntimeError."""
         plot, was_up = self.plot, not self.plot.dark
         end = time.monotonic() + _STARTS_S
         while time.monotonic() < end and self.process.poll() is None:
@@ -93,7 +118,9 @@ class Sim:
             if not was_up and "\ndark: " in self.log():
                 return False
             time.sleep(0.3)
-        raise RuntimeError(f"cannot run pages: a simulation does not come up:\n{self.log()[-3000:]}")
+        raise RuntimeError(
+            f"cannot run pages: a simulation does not come up:\n{self.log()[-3000:]}"
+        )
 
     def log(self) -> str:
         """What the simulation has said."""
@@ -109,7 +136,10 @@ class Sim:
     def _called(self) -> bool:
         """Whether the outage is called, and the nodes without a BMC are given up."""
         status = Api(self.socket).ask("GET", "/v1/status")
-        return bool(status["guard"]["outages"]) and self._count("status=quarantined") == self.plot.given_up
+        return (
+            bool(status["guard"]["outages"])
+            and self._count("status=quarantined") == self.plot.given_up
+        )
 
     def stop(self) -> None:
         """Ends it; its directory is gone."""
@@ -132,10 +162,27 @@ def begun(name: str, dark_at_s: int) -> Sim:
     program.chmod(0o755)
     (directory / "given" / "rack.yaml").write_text(replaced(SITE.read_text(), SITE.name))
     dark = (*_BAD, "--dark", plot.dark, "--at", f"{dark_at_s}s", "--for", "1h") if plot.dark else ()
-    words = [sys.executable, "-m", "layercake.cli.main", "sim", "run", "--dir", str(directory / "sim"),
-             "--inventory", str(SITE), "--address", ADDRESS, *_FAST, *dark]
+    words = [
+        sys.executable,
+        "-m",
+        "layercake.cli.main",
+        "sim",
+        "run",
+        "--dir",
+        str(directory / "sim"),
+        "--inventory",
+        str(SITE),
+        "--address",
+        ADDRESS,
+        *_FAST,
+        *dark,
+    ]
     with (directory / "log").open("wb") as log:
-        return Sim(plot, directory, subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+        return Sim(
+            plot,
+            directory,
+            subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL),
+        )
 
 
 class Sims:
@@ -149,22 +196,32 @@ class Sims:
         self._begun = {name: begun(name, _DARK_AT_S[0]) for name in self._names}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for sim in self._begun.values():
             with contextlib.suppress(OSError):
                 sim.stop()
 
     def outputs(self, pages: Mapping[Path, Sequence[Step]]) -> dict[Path, list[list[str]]]:
-        """What each step of each page prints, the pages of each place in their order, the places at the same time. Raises
-        RuntimeError."""
+        """What each step of each page prints, the pages of each place in their order, the places at
+        the same time. Raises RuntimeError."""
         with ThreadPoolExecutor(max(1, len(self._names))) as places:
             parts = list(places.map(lambda name: self._printed(name, pages), self._names))
         return {page: outputs for part in parts for page, outputs in part.items()}
 
-    def _printed(self, name: str, pages: Mapping[Path, Sequence[Step]]) -> dict[Path, list[list[str]]]:
+    def _printed(
+        self, name: str, pages: Mapping[Path, Sequence[Step]]
+    ) -> dict[Path, list[list[str]]]:
         sim = self._ready(name)
-        return {page: [sim.run(step.command, page.stem) for step in steps]
-                for page, steps in pages.items() if steps[0].place == name}
+        return {
+            page: [sim.run(step.command, page.stem) for step in steps]
+            for page, steps in pages.items()
+            if steps[0].place == name
+        }
 
     def _ready(self, name: str) -> Sim:
         for later in (*_DARK_AT_S[1:], 0):
@@ -173,4 +230,6 @@ class Sims:
             self._begun[name].stop()
             if later:
                 self._begun[name] = begun(name, later)
-        raise RuntimeError(f"cannot run pages: this machine is too slow for the simulation {name!r}")
+        raise RuntimeError(
+            f"cannot run pages: this machine is too slow for the simulation {name!r}"
+        )

@@ -1,7 +1,7 @@
 """What the nodes of a simulation cannot do: the one table of it, which the gate asks.
 
-`layercake sim` writes `simulated: true` into its head's settings. Its nodes boot, join and report, and their BMCs switch power;
-nothing runs on them, and they have no disks, no TPM and no console.
+`layercake sim` writes `simulated: true` into its head's settings. Its nodes boot, join and report,
+and their BMCs switch power; nothing runs on them, and they have no disks, no TPM and no console.
 """
 
 from __future__ import annotations
@@ -62,5 +62,9 @@ def refusal(route: Route, request: web.Request, body: Any) -> Refused | None:
     if what is None:
         return None
     subject = subject or str(getattr(body, "range", "")) or request[RANGE]
-    why = f"{subject} is simulated" if re.fullmatch(r"[^@,\[\]]+", subject) else "all nodes here are simulated"
+    why = (
+        f"{subject} is simulated"
+        if re.fullmatch(r"[^@,\[\]]+", subject)
+        else "all nodes here are simulated"
+    )
     return Refused(" ".join(filter(None, ("cannot", what, subject))) + f": {why}", hint=_HINT)

@@ -1,8 +1,7 @@
 """The directory of a simulation: made for it, locked while it runs, and removed at its end.
 
-A simulation that was killed together with its launcher leaves its directory behind; `sweep` removes what is left of those that
-had a temporary one.
-"""
+A simulation that was killed together with its launcher leaves its directory behind; `sweep` removes
+what is left of those that had a temporary one. """
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ from pathlib import Path
 from layercake.kraken.errors import InputError
 
 MARK = "layercake-sim"
-"""The file by which a directory is known to be a simulation's own; it is locked while one runs there."""
+"""The file by which a directory is known to be a simulation's own; it is locked while one runs
+there."""
 PREFIX = "layercake-sim-"
 _RETRIES_S, _RETRY_S = 10.0, 0.1
 _PATH_LENGTH = 90  # a Unix socket's path has room for 107 characters, with the file's name
@@ -28,15 +28,20 @@ def temporary() -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX))
     except OSError as error:
-        raise InputError(f"cannot make a temporary directory: {error.strerror}", hint="name a directory: --dir") from None
+        raise InputError(
+            f"cannot make a temporary directory: {error.strerror}", hint="name a directory: --dir"
+        ) from None
 
 
 def claim(directory: Path) -> int:
-    """Makes a directory for a simulation, or empties one that was made for one; returns the file descriptor of the lock, which
-    lasts as long as any process has it open. Raises InputError for any other directory: nothing of somebody else's is touched."""
+    """Makes a directory for a simulation, or empties one that was made for one; returns the file
+    descriptor of the lock, which lasts as long as any process has it open. Raises InputError for
+    any other directory: nothing of somebody else's is touched."""
     if len(str(directory)) > _PATH_LENGTH:
-        raise InputError(f"cannot simulate in {directory}: its path is too long for a socket",
-                         hint="name one below /tmp: --dir")
+        raise InputError(
+            f"cannot simulate in {directory}: its path is too long for a socket",
+            hint="name one below /tmp: --dir",
+        )
     try:
         return _claimed(directory)
     except OSError as error:
@@ -45,17 +50,24 @@ def claim(directory: Path) -> int:
 
 def _claimed(directory: Path) -> int:
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-        raise InputError(f"cannot simulate in {directory}: it is no directory", hint="name one that is not there yet")
+        raise InputError(
+            f"cannot simulate in {directory}: it is no directory",
+            hint="name one that is not there yet",
+        )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     mark = directory / MARK
     if any(directory.iterdir()) and not mark.is_file():
-        raise InputError(f"cannot simulate in {directory}: it is not empty, and no simulation has made it",
-                         hint="name a directory that is not there yet")
+        raise InputError(
+            f"cannot simulate in {directory}: it is not empty, and no simulation has made it",
+            hint="name a directory that is not there yet",
+        )
     directory.chmod(0o700)
     lock = _lock(mark)
     if lock is None:
-        raise InputError(f"cannot simulate in {directory}: another simulation runs there",
-                         hint="name another directory, or end that one")
+        raise InputError(
+            f"cannot simulate in {directory}: another simulation runs there",
+            hint="name another directory, or end that one",
+        )
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -76,7 +88,8 @@ def _lock(mark: Path) -> int | None:
 
 
 def remove(directory: Path) -> None:
-    """Removes a simulation's directory, and no other; a process that is about to end may still write there for a moment."""
+    """Removes a simulation's directory, and no other; a process that is about to end may still
+    write there for a moment."""
     end = time.monotonic() + _RETRIES_S
     while (directory / MARK).is_file():
         for path in directory.iterdir():
@@ -93,12 +106,17 @@ def remove(directory: Path) -> None:
 
 
 def sweep() -> list[Path]:
-    """Removes temporary directories of simulations of this user that do not run any more; which they were."""
+    """Removes temporary directories of simulations of this user that do not run any more; which
+    they were."""
     swept = []
     for directory in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
         with suppress(OSError):
             status = directory.lstat()
-            if status.st_uid != os.geteuid() or not directory.is_dir() or not (directory / MARK).is_file():
+            if (
+                status.st_uid != os.geteuid()
+                or not directory.is_dir()
+                or not (directory / MARK).is_file()
+            ):
                 continue
             lock = _lock(directory / MARK)
             if lock is not None:

@@ -1,8 +1,8 @@
-"""Where a browser on this machine reaches a simulation: a socket that is opened in the machine's own network namespace.
+"""Where a browser on this machine reaches a simulation: a socket that is opened in the machine's
+own network namespace.
 
-The simulation has a network namespace of its own, but a socket stays in the one that it was opened in. The launcher opens it, and
-the simulated head inherits it.
-"""
+The simulation has a network namespace of its own, but a socket stays in the one that it was opened
+in. The launcher opens it, and the simulated head inherits it. """
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ _BACKLOG = 128
 
 
 def open_listener(text: str, *, remote: bool = False) -> socket.socket:
-    """Listens on ADDRESS:PORT, on an address that is not loopback only if `remote`. Port 0 is any that is free. Raises
-    InputError."""
+    """Listens on ADDRESS:PORT, on an address that is not loopback only if `remote`. Port 0 is any
+    that is free. Raises InputError."""
     address, port = _parsed(text)
     if not address.is_loopback and not remote:
-        raise InputError(f"cannot listen on {text}: other machines may reach that address",
-                         hint=f"use {EXAMPLE} and an SSH tunnel (ssh -L 8443:{EXAMPLE} HOST), or say --allow-remote")
+        raise InputError(
+            f"cannot listen on {text}: other machines may reach that address",
+            hint=f"use {EXAMPLE} and an SSH tunnel (ssh -L 8443:{EXAMPLE} HOST), or say --allow-remote",
+        )
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -32,7 +34,9 @@ def open_listener(text: str, *, remote: bool = False) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((str(address), port))
-        listener.listen(_BACKLOG)  # two sockets can be bound to one port, but only one of them can listen
+        listener.listen(
+            _BACKLOG
+        )  # two sockets can be bound to one port, but only one of them can listen
     except OSError as error:
         listener.close()
         raise _refused(text, port, error) from None
@@ -41,11 +45,18 @@ def open_listener(text: str, *, remote: bool = False) -> socket.socket:
 
 def _refused(text: str, port: int, error: OSError) -> InputError:
     if error.errno == errno.EADDRINUSE:
-        return InputError(f"cannot listen on {text}: port in use",
-                          hint=f"name another port, such as {port + 1}; `ss -tlnp` says who has this one")
+        return InputError(
+            f"cannot listen on {text}: port in use",
+            hint=f"name another port, such as {port + 1}; `ss -tlnp` says who has this one",
+        )
     if error.errno == errno.EACCES:
-        return InputError(f"cannot listen on {text}: {error.strerror}", hint="ports below 1024 need root")
-    return InputError(f"cannot listen on {text}: {error.strerror}", hint=f"name an address of this machine: {EXAMPLE}")
+        return InputError(
+            f"cannot listen on {text}: {error.strerror}", hint="ports below 1024 need root"
+        )
+    return InputError(
+        f"cannot listen on {text}: {error.strerror}",
+        hint=f"name an address of this machine: {EXAMPLE}",
+    )
 
 
 def _parsed(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
@@ -57,12 +68,16 @@ def _parsed(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, i
         if not 0 <= port <= 65535:
             raise ValueError(port)
     except ValueError:
-        raise InputError(f"cannot listen on {text}: it is not ADDRESS:PORT", hint=f"such as {EXAMPLE} or [::1]:8443") from None
+        raise InputError(
+            f"cannot listen on {text}: it is not ADDRESS:PORT",
+            hint=f"such as {EXAMPLE} or [::1]:8443",
+        ) from None
     return address, port
 
 
 def url_of(listener: socket.socket) -> str:
-    """The URL that a browser opens. Who listens on all addresses is reached by this machine's name."""
+    """The URL that a browser opens. Who listens on all addresses is reached by this machine's
+    name."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = socket.gethostname()

@@ -1,4 +1,5 @@
-"""What a simulation prints: lines that stay, and a status that is rewritten in place on a terminal and printed seldom elsewhere."""
+"""What a simulation prints: lines that stay, and a status that is rewritten in place on a terminal
+and printed seldom elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Screen:
     def status(self, text: str, now: float) -> None:
         """How it is at a time, in seconds of any steady clock."""
         if self._terminal:
-            self._status = text[:self._columns() - 1]
+            self._status = text[: self._columns() - 1]
             self._write(_ERASE + self._status)
         elif now >= self._next:
             self._next = now + self._every_s

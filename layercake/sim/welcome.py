@@ -1,5 +1,5 @@
-"""What a simulation says when its fleet is up: how to talk to its head, which nodes have faults, and, last, the link that signs a
-browser in."""
+"""What a simulation says when its fleet is up: how to talk to its head, which nodes have faults,
+and, last, the link that signs a browser in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from layercake.sim.fleet.machine import Machine
 
 
 def begin(address: str, machines: Collection[Machine], command: str) -> list[str]:
-    """What there is: a head at an address, how to talk to it by `command`, and which nodes have which fault."""
+    """What there is: a head at an address, how to talk to it by `command`, and which nodes have
+    which fault."""
     return [
         f"a head at {address} with {len(machines)} simulated nodes; talk to it, in another terminal:",
         f"  {command} status",
@@ -27,12 +28,12 @@ def begin(address: str, machines: Collection[Machine], command: str) -> list[str
 def fingerprint(certificate: Path) -> str:
     """The SHA-256 fingerprint of a certificate, as browsers show it. Raises OSError."""
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text())).hexdigest().upper()
-    return ":".join(digest[at:at + 2] for at in range(0, len(digest), 2))
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def link(api: Api, certificate: Path, command: str) -> list[str]:
-    """How to open the dashboard; the last line is a link that signs in once. `command` is the command line that talks to the head.
-    Raises OSError, OperationFailed."""
+    """How to open the dashboard; the last line is a link that signs in once. `command` is the
+    command line that talks to the head. Raises OSError, OperationFailed."""
     ticket = api.ask("POST", "/v1/session/ticket", {"exec": True})
     return [
         "",

@@ -1,9 +1,11 @@
-"""What somebody sees who tries Layercake for the first time: `make demo` and `make sim` on a Debian with nothing on it.
+"""What somebody sees who tries Layercake for the first time: `make demo` and `make sim` on a Debian
+with nothing on it.
 
     python -m tests.bench.firstrun [--suite 12|13] [--store rbd] [--only demo|sim]
 
-A clean root is made by mmdebstrap, with make and git; packages and libraries come from the registries that this machine uses, and
-no cache is warm. Each command runs in the root, with mounts and processes of its own, as it would on a new machine.
+A clean root is made by mmdebstrap, with make and git; packages and libraries come from the
+registries that this machine uses, and no cache is warm. Each command runs in the root, with mounts
+and processes of its own, as it would on a new machine.
 
 demo_s        `make demo`, from its start to `done`
 silent_s      the longest time without a line of it (of `make sim`, too)
@@ -42,10 +44,19 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("make", "git", "ca-certificates")
 CLONE = "root/layercake"
 LIMIT_S = 1800.0
-_FROM_HERE = ("etc/apt", "etc/pip.conf", "etc/resolv.conf", "etc/hosts", "etc/ssl/certs/ca-certificates.crt",
-              "root/.npmrc", "usr/share/keyrings")
+_FROM_HERE = (
+    "etc/apt",
+    "etc/pip.conf",
+    "etc/resolv.conf",
+    "etc/hosts",
+    "etc/ssl/certs/ca-certificates.crt",
+    "root/.npmrc",
+    "usr/share/keyrings",
+)
 """How this machine reaches registries."""
-_VARIABLES = re.compile(r"PIP_|UV_|NPM_CONFIG_|SSL_CERT|REQUESTS_CA|(https?|no)_proxy$", re.IGNORECASE)
+_VARIABLES = re.compile(
+    r"PIP_|UV_|NPM_CONFIG_|SSL_CERT|REQUESTS_CA|(https?|no)_proxy$", re.IGNORECASE
+)
 _LINK = re.compile(r"https://\S+")
 _ENTER = """set -e
 mount --bind "$0" "$0"
@@ -56,7 +67,8 @@ mount --rbind /dev dev
 mount -t tmpfs -o mode=755 tmpfs run
 exec chroot . sh -c 'cd "/$0" && exec "$@"' "$@"
 """
-"""In new namespaces for mounts and processes; $0 is the root, $1 the directory in it, the rest is the command."""
+"""In new namespaces for mounts and processes; $0 is the root, $1 the directory in it, the rest is
+the command."""
 
 
 class Timed:
@@ -67,8 +79,14 @@ class Timed:
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [*ALONE, "--propagation", "private", "sh", "-c", _ENTER, str(root), CLONE, *command],
-            env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", start_new_session=True)
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
 
     def follow(self, until: Callable[[str], bool] = lambda text: False) -> float:
         """Reads it until a line is wanted, or to its end; the seconds that took."""
@@ -102,7 +120,11 @@ class Timed:
 
 def _environment() -> dict[str, str]:
     """As after a login, with how this machine reaches registries."""
-    plain = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+    plain = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+    }
     kept = {name: value for name, value in os.environ.items() if _VARIABLES.match(name)}
     return plain | {name: value for name, value in kept.items() if not value.startswith("/opt")}
 
@@ -113,26 +135,46 @@ def base(suite: str) -> Path:
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
         partial = made.with_name(f"partial-{made.name}")
-        run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(partial)],
-            f"make a Debian {suite}", "mmdebstrap", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"})
+        run(
+            [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={','.join(PACKAGES)}",
+                suite,
+                str(partial),
+            ],
+            f"make a Debian {suite}",
+            "mmdebstrap",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+        )
         partial.replace(made)
     return made
 
 
 @contextmanager
 def fresh(suite: str) -> Iterator[Path]:
-    """A root with nothing on it but this clone, as its files are now, for as long as the context lasts."""
+    """A root with nothing on it but this clone, as its files are now, for as long as the context
+    lasts."""
     with tempfile.TemporaryDirectory(prefix="firstrun-", dir=CACHE) as scratch:
         root = Path(scratch)
         root.chmod(0o755)
-        run(["tar", "-xpf", str(base(suite)), "-C", str(root), "--numeric-owner"], "unpack a Debian", "tar")
+        run(
+            ["tar", "-xpf", str(base(suite)), "-C", str(root), "--numeric-owner"],
+            "unpack a Debian",
+            "tar",
+        )
         if suite == SUITES["12"]:
             shutil.rmtree(root / "etc/apt")
         for name in _FROM_HERE if suite == SUITES["12"] else _FROM_HERE[1:]:
             _copy(Path("/") / name, root / name)
         subprocess.run(["git", "clone", "-q", str(ROOT), str(root / CLONE)], check=True)
-        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-mco", "--exclude-standard", "-z"], check=True,
-                                capture_output=True, text=True).stdout
+        listed = subprocess.run(
+            ["git", "-C", str(ROOT), "ls-files", "-mco", "--exclude-standard", "-z"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         for name in filter(None, listed.split("\0")):
             if (ROOT / name).is_file():
                 _copy(ROOT / name, root / CLONE / name)
@@ -142,7 +184,11 @@ def fresh(suite: str) -> Iterator[Path]:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        run(["cp", "-aT", "--remove-destination", str(source), str(target)], f"copy {source}", "coreutils")
+        run(
+            ["cp", "-aT", "--remove-destination", str(source), str(target)],
+            f"copy {source}",
+            "coreutils",
+        )
     elif source.exists():
         target.unlink(missing_ok=True)
         shutil.copy(source, target)
@@ -162,8 +208,12 @@ def demo(suite: str, store: str) -> Mapping[str, float]:
         second = Timed(root, *words)
         second_s = second.follow()
         second.check(f"the second {' '.join(words)}")
-    return {"demo_s": round(demo_s, 1), "second_s": round(second_s, 1), "installed_mb": round(installed / 1e6),
-            "silent_s": round(max(first.silent_s, second.silent_s), 1)}
+    return {
+        "demo_s": round(demo_s, 1),
+        "second_s": round(second_s, 1),
+        "installed_mb": round(installed / 1e6),
+        "silent_s": round(max(first.silent_s, second.silent_s), 1),
+    }
 
 
 def sim(suite: str) -> Mapping[str, float]:
@@ -176,12 +226,18 @@ def sim(suite: str) -> Mapping[str, float]:
 
 
 def _used(root: Path) -> int:
-    return int(subprocess.run(["du", "-s", "-B1", "-x", str(root)], check=True, capture_output=True, text=True).stdout.split()[0])
+    return int(
+        subprocess.run(
+            ["du", "-s", "-B1", "-x", str(root)], check=True, capture_output=True, text=True
+        ).stdout.split()[0]
+    )
 
 
 def main() -> int:
     """The command; prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--suite", choices=SUITES, default="12")
     parser.add_argument("--store", choices=("rbd",), default="")
     parser.add_argument("--only", choices=("demo", "sim"), default="")

@@ -13,7 +13,9 @@ from minos.build.debian import debs
 SAID = "Inst mdadm (4.2-5 Debian:12.0 [amd64])\nInst libc6:amd64 (2:2.36-9 Debian:12.0 [amd64])\n"
 
 
-def test_a_plan_is_kept_until_the_lists_are_fetched_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_kept_until_the_lists_are_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str, ...]] = []
 
     def run(*command: str) -> str:
@@ -24,7 +26,9 @@ def test_a_plan_is_kept_until_the_lists_are_fetched_anew(tmp_path: Path, monkeyp
     stamp = tmp_path / "updated"
     plan = ["mdadm_4.2-5_amd64.deb", "libc6_2%3a2.36-9_amd64.deb"]
     assert debs._install_set(["mdadm"], tmp_path, ()) == plan
-    assert debs._install_set(["mdadm"], tmp_path, ()) == plan and len(asked) == 2, "there are no lists: nothing is kept"
+    assert debs._install_set(["mdadm"], tmp_path, ()) == plan and len(asked) == 2, (
+        "there are no lists: nothing is kept"
+    )
     stamp.touch()
     for _ in range(3):
         assert debs._install_set(["mdadm"], tmp_path, ()) == plan

@@ -20,7 +20,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build(out: Path) -> None:
-    command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "trees"), str(ROOT / "docs"),
-               str(out / "html")]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        str(out / "trees"),
+        str(ROOT / "docs"),
+        str(out / "html"),
+    ]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

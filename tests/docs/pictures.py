@@ -1,9 +1,10 @@
-"""The pictures of README.md, made of a running simulation: `python -m tests.docs.pictures DIRECTORY`.
+"""The pictures of README.md, made of a running simulation: `python -m tests.docs.pictures
+DIRECTORY`.
 
-    layercake sim run --dir /tmp/shown --nodes 200 --bad-bmc 4% --dark rack0003 --at 60s --for 1h
-    layercake --socket /tmp/shown/api.sock image roll rack0001 two --batch 4 --yes --timeout 1
-    nsenter --net=/proc/PID/ns/net python -m tests.docs.pictures /tmp/shown     # PID is that of layercake.sim.play
-"""
+layercake sim run --dir /tmp/shown --nodes 200 --bad-bmc 4% --dark rack0003 --at 60s --for 1h
+layercake --socket /tmp/shown/api.sock image roll rack0001 two --batch 4 --yes --timeout 1 nsenter
+--net=/proc/PID/ns/net python -m tests.docs.pictures /tmp/shown     # PID is that of
+layercake.sim.play """
 
 from __future__ import annotations
 
@@ -35,24 +36,36 @@ _SIGNED_IN = "#link.live"
 
 
 def drawn(lines: list[str], title: str, name: str, *, wrapped: bool = True) -> None:
-    """Writes lines with colours (ANSI) as an SVG that looks like a terminal and loads no font from elsewhere. `wrapped`: lines
-    that are too long go on in the next one, as a terminal does it; otherwise they are cut, as `watch` does it."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
+    """Writes lines with colours (ANSI) as an SVG that looks like a terminal and loads no font from
+    elsewhere. `wrapped`: lines that are too long go on in the next one, as a terminal does it;
+    otherwise they are cut, as `watch` does it."""
+    console = Console(
+        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False
+    )
     for line in lines:
         console.print(Text.from_ansi(line, no_wrap=not wrapped))
-    svg = _FONTS.sub("", console.export_svg(title=title, theme=MONOKAI, unique_id=name)).replace("Fira Code", "monospace")
+    svg = _FONTS.sub("", console.export_svg(title=title, theme=MONOKAI, unique_id=name)).replace(
+        "Fira Code", "monospace"
+    )
     (PLACE / f"{name}.svg").write_text(svg)
 
 
 def explained(socket: Path) -> list[str]:
-    """The first causes that `layercake explain` prints on a terminal, in colours, none of them cut. Its status is 1: not all
-    nodes are in the desired state."""
+    """The first causes that `layercake explain` prints on a terminal, in colours, none of them cut.
+    Its status is 1: not all nodes are in the desired state."""
     words = f"{sys.executable} -m layercake.cli.main --socket {socket} explain"
-    done = subprocess.run(["script", "-qec", words, "/dev/null"], capture_output=True, text=True, check=False,
-                          env={**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"})
+    done = subprocess.run(
+        ["script", "-qec", words, "/dev/null"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"},
+    )
     lines = done.stdout.replace("\r", "").splitlines()[:EXPLAINED]
-    last = max(number for number, line in enumerate(lines) if "read:" in line)  # the last line of a cause
-    return lines[:last + 1]
+    last = max(
+        number for number, line in enumerate(lines) if "read:" in line
+    )  # the last line of a cause
+    return lines[: last + 1]
 
 
 def watched(socket: Path) -> list[str]:
@@ -85,7 +98,15 @@ async def main(directory: Path) -> None:
     socket = directory / "api.sock"
     drawn(explained(socket), "layercake explain", "explain")
     drawn(watched(socket), "layercake watch", "watch", wrapped=False)
-    words = [sys.executable, "-m", "layercake.cli.main", "--socket", str(socket), "dashboard", "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "layercake.cli.main",
+        "--socket",
+        str(socket),
+        "dashboard",
+        "--json",
+    ]
     told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     async with chromium(directory / "pki") as browser:
         await dashboard(browser, told["url"])

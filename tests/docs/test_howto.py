@@ -1,4 +1,5 @@
-"""Each how-to page says first what one needs, and last how to see that it works; the index has each of them once."""
+"""Each how-to page says first what one needs, and last how to see that it works; the index has each
+of them once."""
 
 from __future__ import annotations
 
@@ -27,14 +28,26 @@ def test_a_page_begins_with_needs_and_ends_with_seeing(name: str) -> None:
     assert titles.count(NEED) == titles.count(SEE) == 1
     assert sections[0][1].strip()
     assert len(text(name).partition("## ")[0]) < INTRODUCTION
-    (_, seen), = re.findall(rf"^## ({SEE})\n(.*)\Z", (HOWTO / f"{name}.md").read_text(), re.M | re.S)
-    assert len(seen.strip()) > 40 and ("`" in seen or "\n    " in seen), "by what command or by which words?"
+    ((_, seen),) = re.findall(
+        rf"^## ({SEE})\n(.*)\Z", (HOWTO / f"{name}.md").read_text(), re.M | re.S
+    )
+    assert len(seen.strip()) > 40 and ("`" in seen or "\n    " in seen), (
+        "by what command or by which words?"
+    )
 
 
 def test_the_index_has_each_page_once_under_what_one_does() -> None:
     index = (HOWTO / "index.md").read_text()
     titles = re.findall(r"^## (.+)$", index, re.M)
-    assert titles == ["The first day", "Every day", "Incidents", "Images", "Nodes", "Networks", "Integrations"]
+    assert titles == [
+        "The first day",
+        "Every day",
+        "Incidents",
+        "Images",
+        "Nodes",
+        "Networks",
+        "Integrations",
+    ]
     blocks = re.findall(r"^```\{toctree\}\n:maxdepth: 1\n\n(.*?)^```", index, re.M | re.S)
     listed = [name for block in blocks for name in block.split()]
     assert sorted(listed) == PAGES

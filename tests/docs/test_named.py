@@ -1,4 +1,5 @@
-"""What the pages name in passing exists: commands, settings, keys of the inventory, kinds of events, calls, routes."""
+"""What the pages name in passing exists: commands, settings, keys of the inventory, kinds of
+events, calls, routes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from layercake.head import modules
 from tests.docs.test_commands import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference")]
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference"),
+]
 SLURM = {"layercake maintenance", "layercake too warm", "layercake roll N"}
 """Reasons that nodes are drained with in Slurm, not commands."""
 FILES = ("yaml", "yml", "md", "rst", "zip", "key", "log", "name", "pem", "json")
@@ -54,9 +58,13 @@ def names() -> set[str]:
 def test_dotted_names_exist() -> None:
     known = names()
     families = {name.partition(".")[0] for name in known if "." in name}
-    wrong = [(page, name) for page, name in found(r"`([a-z][a-z0-9-]*(?:\.[a-z0-9_-]+)+)`")
-             if name.partition(".")[0] in families and name.rpartition(".")[2] not in FILES
-             and not any(one == name or one.startswith((f"{name}.", f"{name}-")) for one in known)]
+    wrong = [
+        (page, name)
+        for page, name in found(r"`([a-z][a-z0-9-]*(?:\.[a-z0-9_-]+)+)`")
+        if name.partition(".")[0] in families
+        and name.rpartition(".")[2] not in FILES
+        and not any(one == name or one.startswith((f"{name}.", f"{name}-")) for one in known)
+    ]
     assert not wrong
 
 
@@ -65,4 +73,6 @@ def test_routes_exist() -> None:
     routes = {"GET /v1/openapi.json", *(re.sub(r"\{\w+\}", "{}", route) for route in table)}
     named = list(found(r"`((?:GET|POST|PATCH|DELETE|PUT) /v1[^`?]*)"))
     assert len(named) > 10
-    assert not [(page, route) for page, route in named if re.sub(r"/[A-Z]+\b", "/{}", route) not in routes]
+    assert not [
+        (page, route) for page, route in named if re.sub(r"/[A-Z]+\b", "/{}", route) not in routes
+    ]

@@ -1,5 +1,5 @@
-"""What pages show of commands is what these print: blocks are run on simulations, and every block with an output is run or has a
-reason."""
+"""What pages show of commands is what these print: blocks are run on simulations, and every block
+with an output is run or has a reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def printed() -> Iterator[dict[Path, list[list[str]]]]:
 def test_the_page_shows_what_is_printed(page: Path, printed: dict[Path, list[list[str]]]) -> None:
     for step, output in zip(PAGES[page], printed[page], strict=True):
         found = masks.difference(step.shown, output)
-        assert not found, f"{step.command}\n{found}\n`python -m docs.outputs --write` writes it anew; look at it"
+        assert not found, (
+            f"{step.command}\n{found}\n`python -m docs.outputs --write` writes it anew; look at it"
+        )
 
 
 TYPED = re.compile(r"[#$] \S|layercake |dig ")
@@ -65,21 +67,36 @@ def with_output(text: str) -> Iterator[str]:
     fenced = re.findall(r"^```(\S*)\n(.*?)^```$", text, re.M | re.S)
     found = [block for language, block in fenced if language in ("", "console", "text")]
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    found += [re.sub("(?m)^    ", "", block) for block in re.findall(r"(?:^    .*\n)+", plain, re.M)]
+    found += [
+        re.sub("(?m)^    ", "", block) for block in re.findall(r"(?:^    .*\n)+", plain, re.M)
+    ]
     for block in found:
         lines = block.splitlines()
-        typed = [bool(TYPED.match(line)) or (n > 0 and lines[n - 1].endswith("\\")) for n, line in enumerate(lines)]
+        typed = [
+            bool(TYPED.match(line)) or (n > 0 and lines[n - 1].endswith("\\"))
+            for n, line in enumerate(lines)
+        ]
         printed = [line for line, was in zip(lines, typed, strict=True) if line.strip() and not was]
         if any(typed) and printed and "layercake" in block:
             yield block
 
 
 def test_every_output_comes_from_a_run_or_has_a_reason() -> None:
-    found = [(page.name, block) for page in sorted((DOCS / "howto").glob("*.md")) for block in with_output(page.read_text())]
+    found = [
+        (page.name, block)
+        for page in sorted((DOCS / "howto").glob("*.md"))
+        for block in with_output(page.read_text())
+    ]
     assert found
-    without = [f"{name}: {block[:200]}" for name, block in found if not any(words in block for words in NOT_RUN)]
+    without = [
+        f"{name}: {block[:200]}"
+        for name, block in found
+        if not any(words in block for words in NOT_RUN)
+    ]
     assert not without, without
-    assert not [words for words in NOT_RUN if not any(words in block for _, block in found)], "reasons for nothing"
+    assert not [words for words in NOT_RUN if not any(words in block for _, block in found)], (
+        "reasons for nothing"
+    )
 
 
 PAGE = """# A page
@@ -104,24 +121,46 @@ def test_a_page_is_read_and_written_anew() -> None:
     assert thaw.command == "layercake \\\n    thaw" and not thaw.shown
     outputs = [["never shown"], ["head  version 9", "a", "b", "last 2"], ["thawed"]]
     written = blocks.rewritten(PAGE, outputs)
-    assert "head  version 9\n...\nlast 2\n" in written and "thawed" not in written and "never" not in written
+    assert (
+        "head  version 9\n...\nlast 2\n" in written
+        and "thawed" not in written
+        and "never" not in written
+    )
     assert blocks.steps(written)[1].shown == ("head  version 9", "...", "last 2")
 
 
 def test_times_and_ids_may_differ_and_nothing_else() -> None:
-    shown = ["head      version 0.1.0, up 2m, epoch 4923918851631322734", "NAME  STATUS  SEEN", "n0    converged  5.2s"]
-    again = ["head  version 0.2.0, up 45s, epoch 5739269056001609082", "NAME       STATUS  SEEN", "n0 converged 140ms"]
+    shown = [
+        "head      version 0.1.0, up 2m, epoch 4923918851631322734",
+        "NAME  STATUS  SEEN",
+        "n0    converged  5.2s",
+    ]
+    again = [
+        "head  version 0.2.0, up 45s, epoch 5739269056001609082",
+        "NAME       STATUS  SEEN",
+        "n0 converged 140ms",
+    ]
     assert masks.difference(shown, again) == ""
     for line, other in ((1, "NAME  STATE  SEEN"), (2, "n0 working 5s"), (2, "n1 converged 5s")):
-        assert masks.difference(shown, [*again[:line], other, *again[line + 1:]])
+        assert masks.difference(shown, [*again[:line], other, *again[line + 1 :]])
     assert masks.difference(shown, again[:2]) and masks.difference(shown[:2], again)
 
 
 def test_what_is_left_out_may_be_anything_and_what_is_shown_may_not() -> None:
     output = ["first", "second", "third", "last"]
-    for shown in (["first", "...", "last"], ["...", "last"], ["first", "..."], ["...", "second", "...", "last"],
-                  ["first", "...", "second", "third", "last"]):
+    for shown in (
+        ["first", "...", "last"],
+        ["...", "last"],
+        ["first", "..."],
+        ["...", "second", "...", "last"],
+        ["first", "...", "second", "third", "last"],
+    ):
         assert masks.difference(shown, output) == "", shown
-    for shown in (["first", "...", "third"], ["second", "..."], ["...", "fourth", "..."], ["last", "...", "first"],
-                  ["first", "last"]):
+    for shown in (
+        ["first", "...", "third"],
+        ["second", "..."],
+        ["...", "fourth", "..."],
+        ["last", "...", "first"],
+        ["first", "last"],
+    ):
         assert masks.difference(shown, output), shown

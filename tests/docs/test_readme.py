@@ -1,4 +1,5 @@
-"""README.md: its pictures and links lead somewhere, and its table of other tools is what compared.md backs."""
+"""README.md: its pictures and links lead somewhere, and its table of other tools is what
+compared.md backs."""
 
 from __future__ import annotations
 
@@ -31,10 +32,25 @@ def test_a_link_leads_somewhere(link: str) -> None:
 def test_it_shows_its_pictures_and_begins_with_what_it_is() -> None:
     for name in ("way.svg", "dashboard.png", "watch.svg", "explain.svg"):
         assert f"docs/pictures/{name}" in LINKS
-    opening = README[:README.index("## ")]
-    for word in ("head node", "never on real hardware", "way.svg", "make sim", "make demo", "make test", "make bench"):
+    opening = README[: README.index("## ")]
+    for word in (
+        "head node",
+        "never on real hardware",
+        "way.svg",
+        "make sim",
+        "make demo",
+        "make test",
+        "make bench",
+    ):
         assert word in opening
-    titles = ("How it works", "Who it is for", "Limits", "Scale and speed", "Try it", "Install a head")
+    titles = (
+        "How it works",
+        "Who it is for",
+        "Limits",
+        "Scale and speed",
+        "Try it",
+        "Install a head",
+    )
     order = [README.index(f"\n## {title}\n") for title in titles]
     assert order == sorted(order)
 
@@ -48,7 +64,7 @@ def test_minos_is_as_large_in_the_picture_as_in_the_table() -> None:
 def rows(text: str) -> list[list[str]]:
     """The cells of the first table of a text, its headings first."""
     lines = []
-    for line in text[text.index("\n|") + 1:].splitlines():
+    for line in text[text.index("\n|") + 1 :].splitlines():
         if not line.startswith("|"):
             break
         lines.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))])
@@ -63,17 +79,22 @@ def section(title: str) -> str:
 
 
 def test_each_cell_of_a_peer_has_its_source() -> None:
-    heading, *cells = rows(README[README.index("## Compared with other tools"):])
+    heading, *cells = rows(README[README.index("## Compared with other tools") :])
     for column, name in enumerate(heading[2:], 2):
         title = SECTION_OF.get(name) or name.split(" ")[0]
         backed = {row[0]: row for row in rows(section(title))[1:]}
         assert re.search(r"[Vv]ersion|\d+\.\d+", section(title)), f"no version of {title}"
         for row in cells:
             said, sources = row[column], backed[row[0]]
-            assert sources[-1] or sources[1].startswith("Unknown"), f"{title}: {row[0]} has no source"
+            assert sources[-1] or sources[1].startswith("Unknown"), (
+                f"{title}: {row[0]} has no source"
+            )
             assert not said.startswith("unknown") or "nknown" in sources[1], f"{title}: {row[0]}"
 
 
 def test_all_tools_are_compared_by_the_same_topics() -> None:
-    topics = [[row[0] for row in rows(part)[1:]] for part in re.split(r"^(?=## )", COMPARED, flags=re.M)[1:]]
+    topics = [
+        [row[0] for row in rows(part)[1:]]
+        for part in re.split(r"^(?=## )", COMPARED, flags=re.M)[1:]
+    ]
     assert len(topics) == 7 and all(each == topics[0] for each in topics)

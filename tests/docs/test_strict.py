@@ -11,11 +11,16 @@ from docs.strict import strict_page
 
 
 def test_what_stands_in_a_page_becomes_files(tmp_path: Path) -> None:
-    page = "<html><head><style>b { top: 0 }</style></head><body><script>run()</script></body></html>"
+    page = (
+        "<html><head><style>b { top: 0 }</style></head><body><script>run()</script></body></html>"
+    )
     shown = strict_page(page, tmp_path, "../")
     sheet = re.findall(r'<link rel="stylesheet" href="\.\./_static/(inline-\w+\.css)">', shown)
     script = re.findall(r'<script src="\.\./_static/(inline-\w+\.js)"></script>', shown)
-    assert [(tmp_path / name).read_text() for name in (*sheet, *script)] == ["b { top: 0 }", "run()"]
+    assert [(tmp_path / name).read_text() for name in (*sheet, *script)] == [
+        "b { top: 0 }",
+        "run()",
+    ]
     assert "run()" not in shown and "<style" not in shown
 
 

@@ -33,7 +33,12 @@ def test_the_same_archive_is_compressed_once(tmp_path: Path, runs: list[bytes]) 
     assert len(runs) == 2 and len(first) % 4 == 0, "the second is without a cache"
     assert packing.compress(DATA, "xz", tmp_path) != first
     assert packing.compress(DATA, "none", tmp_path) == DATA
-    assert subprocess.run(["zstd", "-dcq"], input=first.rstrip(b"\0"), capture_output=True, check=False).stdout == DATA
+    assert (
+        subprocess.run(
+            ["zstd", "-dcq"], input=first.rstrip(b"\0"), capture_output=True, check=False
+        ).stdout
+        == DATA
+    )
     with pytest.raises(InputError, match="rar"):
         packing.compress(DATA, "rar", tmp_path)
 
@@ -47,7 +52,9 @@ def test_a_damaged_file_of_the_cache_is_made_anew(tmp_path: Path, runs: list[byt
     assert len(runs) == 4
 
 
-def test_what_was_not_used_for_longest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_used_for_longest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(packing, "_KEPT", 3)
     for number in range(5):
         packing.compress(DATA + bytes([number]), "zstd", tmp_path)

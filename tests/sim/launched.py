@@ -1,4 +1,5 @@
-"""A simulation as people start it, by `layercake sim run`: what it prints, and the processes that it has."""
+"""A simulation as people start it, by `layercake sim run`: what it prints, and the processes that
+it has."""
 
 from __future__ import annotations
 
@@ -14,11 +15,21 @@ from pathlib import Path
 from layercake.sim.api import Api
 from tests.sim.played import wait_until
 
-FAST = ("--firmware", "100ms", "--kernel", "100ms", "--set", "guard.site_boots=100", "--set", "guard.boots=100")
+FAST = (
+    "--firmware",
+    "100ms",
+    "--kernel",
+    "100ms",
+    "--set",
+    "guard.site_boots=100",
+    "--set",
+    "guard.boots=100",
+)
 
 
 class Launched:
-    """One that was launched. `temporary` is where it makes its directory; `lines` are what it has printed."""
+    """One that was launched. `temporary` is where it makes its directory; `lines` are what it has
+    printed."""
 
     def __init__(self, process: subprocess.Popen[str], temporary: Path) -> None:
         self.process, self.temporary, self.lines = process, temporary, list[str]()
@@ -32,7 +43,9 @@ class Launched:
 
     def line(self, text: str, limit: float = 120.0) -> str:
         """The first line that contains a text; it is waited for."""
-        wait_until(lambda: any(text in line for line in self.lines) or not self._reader.is_alive(), limit)
+        wait_until(
+            lambda: any(text in line for line in self.lines) or not self._reader.is_alive(), limit
+        )
         found = next((line for line in self.lines if text in line), None)
         assert found is not None, "\n".join(self.lines)
         return found
@@ -48,7 +61,8 @@ class Launched:
         return Api(self.directory / "api.sock")
 
     def end(self, number: int = signal.SIGINT) -> int:
-        """Sends a signal to the launcher alone; its exit status, when all processes that print have ended."""
+        """Sends a signal to the launcher alone; its exit status, when all processes that print have
+        ended."""
         self.process.send_signal(number)
         status = self.process.wait(60)
         self._reader.join(60)
@@ -73,12 +87,18 @@ def processes_of(directory: Path) -> list[str]:
 
 @contextlib.contextmanager
 def launched(temporary: Path, *arguments: str, user: Sequence[str] = ()) -> Iterator[Launched]:
-    """`layercake sim run` with these arguments, with its temporary directory in one that the test has; `user` are the first words
-    of a command that runs others as another user."""
+    """`layercake sim run` with these arguments, with its temporary directory in one that the test
+    has; `user` are the first words of a command that runs others as another user."""
     words = [*user, sys.executable, "-m", "layercake.cli.main", "sim", "run", *FAST, *arguments]
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env=environment) as process:
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    ) as process:
         simulation = Launched(process, temporary)
         try:
             yield simulation

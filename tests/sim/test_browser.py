@@ -1,4 +1,5 @@
-"""A simulation whose dashboard a browser reaches: the link, the certificate, what simulated nodes cannot do, and two at once."""
+"""A simulation whose dashboard a browser reaches: the link, the certificate, what simulated nodes
+cannot do, and two at once."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ NODE = "r0000n03"
 @pytest.fixture(scope="module")
 def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
     """One simulation for all tests of this file, with a free port."""
-    with launched(tmp_path_factory.mktemp("s"), "--nodes", "6", "--listen", "127.0.0.1:0") as simulation:
+    with launched(
+        tmp_path_factory.mktemp("s"), "--nodes", "6", "--listen", "127.0.0.1:0"
+    ) as simulation:
         simulation.line("#ticket=")
         yield simulation
 
@@ -43,29 +46,51 @@ def trusting(sim: Launched) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(sim.directory / "pki" / "ca.pem"))
 
 
-def ask(sim: Launched, url: str, path: str, *, host: str = "", body: Any = None, headers: dict[str, str] | None = None,
-        ) -> tuple[int, dict[str, str], Any]:
+def ask(
+    sim: Launched,
+    url: str,
+    path: str,
+    *,
+    host: str = "",
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, dict[str, str], Any]:
     """What is answered: status, headers, body."""
     place = urlsplit(url)
-    connection = http.client.HTTPSConnection(host or str(place.hostname), place.port, context=trusting(sim), timeout=60)
+    connection = http.client.HTTPSConnection(
+        host or str(place.hostname), place.port, context=trusting(sim), timeout=60
+    )
     origin = f"https://{host or place.hostname}:{place.port}"
     try:
-        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body),
-                           {"Origin": origin, "X-Layercake": "1", "Content-Type": "application/json", **(headers or {})})
+        connection.request(
+            "GET" if body is None else "POST",
+            path,
+            None if body is None else json.dumps(body),
+            {
+                "Origin": origin,
+                "X-Layercake": "1",
+                "Content-Type": "application/json",
+                **(headers or {}),
+            },
+        )
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), json.loads(answer.read() or b"null")
     finally:
         connection.close()
 
 
-def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events(sim: Launched) -> None:
+def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events(
+    sim: Launched,
+) -> None:
     url = sim.line("#ticket=")
-    before = sim.lines[:sim.lines.index(url)]
+    before = sim.lines[: sim.lines.index(url)]
     assert f"layercake --socket {sim.directory}/api.sock dashboard" in "\n".join(before)
     assert url.startswith("https://127.0.0.1:"), url
     ticket = {"ticket": url.partition("#ticket=")[2]}
 
-    status, _, answer = ask(sim, url, "/dashboard/session", body=ticket, headers={"Origin": "https://evil.example"})
+    status, _, answer = ask(
+        sim, url, "/dashboard/session", body=ticket, headers={"Origin": "https://evil.example"}
+    )
     assert status == 403, answer
     status, headers, answer = ask(sim, url, "/dashboard/session", body=ticket)
     assert (status, answer["role"]) == (200, "admin")
@@ -80,8 +105,13 @@ def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events
         origin = f"https://127.0.0.1:{place.port}"
         async with aiohttp.ClientSession(headers={"Cookie": cookie, "Origin": origin}) as client:
             address = f"wss://127.0.0.1:{place.port}/v1/events/ws"
-            async with asyncio.timeout(120), client.ws_connect(address, ssl=trusting(sim)) as events:
-                await asyncio.to_thread(sim.api.ask, "POST", "/v1/nodes/state", {"range": "r0000n05", "state": "off"})
+            async with (
+                asyncio.timeout(120),
+                client.ws_connect(address, ssl=trusting(sim)) as events,
+            ):
+                await asyncio.to_thread(
+                    sim.api.ask, "POST", "/v1/nodes/state", {"range": "r0000n05", "state": "off"}
+                )
                 return await events.receive_json()
 
     assert asyncio.run(first_event())
@@ -90,21 +120,34 @@ def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events
 def test_another_link_is_for_the_same_place(sim: Launched) -> None:
     url = sim.api.ask("POST", "/v1/session/ticket", {})["url"]
     assert url.partition("#")[0] == sim.line("#ticket=").partition("#")[0]
-    assert ask(sim, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0] == 200
+    assert (
+        ask(sim, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0] == 200
+    )
 
 
-def test_the_certificate_is_for_a_tunnel_too_and_has_the_fingerprint_that_is_printed(sim: Launched) -> None:
+def test_the_certificate_is_for_a_tunnel_too_and_has_the_fingerprint_that_is_printed(
+    sim: Launched,
+) -> None:
     url = sim.line("#ticket=")
-    assert ask(sim, url, "/dashboard/session", host="localhost", body={"ticket": "worth nothing"})[0] == 401
-    with (socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=60) as plain,
-          trusting(sim).wrap_socket(plain, server_hostname="::1") as tls):
+    assert (
+        ask(sim, url, "/dashboard/session", host="localhost", body={"ticket": "worth nothing"})[0]
+        == 401
+    )
+    with (
+        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=60) as plain,
+        trusting(sim).wrap_socket(plain, server_hostname="::1") as tls,
+    ):
         certificate = tls.getpeercert(binary_form=True)
     assert certificate is not None
-    printed = next(line for line in sim.lines if re.fullmatch(r"\s*([0-9A-F]{2}:){31}[0-9A-F]{2}", line))
+    printed = next(
+        line for line in sim.lines if re.fullmatch(r"\s*([0-9A-F]{2}:){31}[0-9A-F]{2}", line)
+    )
     assert printed.strip().replace(":", "").lower() == hashlib.sha256(certificate).hexdigest()
 
 
-def test_a_port_that_is_in_use_is_said_before_anything_is_made(sim: Launched, tmp_path: Path) -> None:
+def test_a_port_that_is_in_use_is_said_before_anything_is_made(
+    sim: Launched, tmp_path: Path
+) -> None:
     port = urlsplit(sim.line("#ticket=")).port
     with launched(tmp_path, "--listen", f"127.0.0.1:{port}") as other:
         assert other.process.wait(60) == 2
@@ -113,10 +156,15 @@ def test_a_port_that_is_in_use_is_said_before_anything_is_made(sim: Launched, tm
     assert other.left() == []
 
 
-def test_a_second_one_beside_it_and_an_interrupt_leaves_nothing(sim: Launched, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_second_one_beside_it_and_an_interrupt_leaves_nothing(
+    sim: Launched, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with launched(tmp_path_factory.mktemp("s"), "--nodes", "3", "--listen", "127.0.0.1:0") as other:
         url = other.line("#ticket=")
-        assert ask(other, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0] == 200
+        assert (
+            ask(other, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0]
+            == 200
+        )
         assert other.end(signal.SIGINT) == 0
     assert other.left() == []
     assert sim.api.ask("GET", "/v1/status")["nodes"]["total"] == 6
@@ -126,16 +174,40 @@ NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "
 
 
 def test_without_root_it_runs_in_a_user_namespace() -> None:
-    probe = [*NOBODY, "unshare", "--user", "--map-root-user", "--net", "--", sys.executable, "-c", "import layercake.sim.play"]
+    probe = [
+        *NOBODY,
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--net",
+        "--",
+        sys.executable,
+        "-c",
+        "import layercake.sim.play",
+    ]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"nobody may not make user namespaces here, or not read the sources: {done.stderr.strip()[-200:]}")
+        pytest.skip(
+            f"nobody may not make user namespaces here, or not read the sources: {done.stderr.strip()[-200:]}"
+        )
     with tempfile.TemporaryDirectory(prefix="sim") as place:
         os.chown(place, 65534, 65534)
         with launched(Path(place), "--nodes", "3", "--listen", "127.0.0.1:0", user=NOBODY) as other:
             url = other.line("#ticket=")
-            assert ask(other, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0] == 200
-            words = [sys.executable, "-m", "layercake.cli.main", "--socket", str(other.directory / "api.sock"), "status"]
+            assert (
+                ask(
+                    other, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]}
+                )[0]
+                == 200
+            )
+            words = [
+                sys.executable,
+                "-m",
+                "layercake.cli.main",
+                "--socket",
+                str(other.directory / "api.sock"),
+                "status",
+            ]
             status = subprocess.run([*NOBODY, *words], capture_output=True, text=True, check=False)
             assert "nodes     3:" in status.stdout, status.stderr
             assert other.end() == 0
@@ -159,7 +231,11 @@ SAID = rf"cannot [a-zA-Z' ]+( {NODE}|one)?: ({NODE} is|one is|all nodes here are
 def test_what_a_simulated_node_cannot_do_says_so(sim: Launched, method: str, path: str) -> None:
     image = path.startswith("/v1/images/{name}")
     place = path.replace("{name}", "one" if image else NODE).replace("{mac}", NODE)
-    query = f"?range={NODE}" if path in ("/v1/power/cap", "/v1/consoles", "/v1/consoles/search") and method == "GET" else ""
+    query = (
+        f"?range={NODE}"
+        if path in ("/v1/power/cap", "/v1/consoles", "/v1/consoles/search") and method == "GET"
+        else ""
+    )
     with pytest.raises(OperationFailed, match=SAID) as caught:
         sim.api.ask(method, place + query, BODIES.get(path) if method == "POST" else None)
     assert " 403 " in str(caught.value) and ROUTES[method, path] in str(caught.value)

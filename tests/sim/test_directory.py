@@ -1,4 +1,5 @@
-"""What a simulation makes and removes of its own, where it may listen, and what it prints: without a simulation."""
+"""What a simulation makes and removes of its own, where it may listen, and what it prints: without
+a simulation."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_a_directory_is_locked_while_it_is_used_and_emptied_for_the_next(tmp_pat
 
 
 def test_what_a_killed_simulation_left_is_removed_by_the_next_one_and_nothing_else(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left, runs = directory.temporary(), directory.temporary()
     os.close(directory.claim(left))
@@ -61,12 +63,20 @@ def test_nothing_but_a_simulations_directory_is_removed(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").exists()
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("8443", "it is not ADDRESS:PORT"), ("127.0.0.1", "it is not ADDRESS:PORT"), ("127.0.0.1:99999", "it is not ADDRESS:PORT"),
-    ("head.example.org:8443", "it is not ADDRESS:PORT"), ("::1:8443", "it is not ADDRESS:PORT"), ("", "it is not ADDRESS:PORT"),
-    ("0.0.0.0:0", "other machines may reach that address"), ("[::]:0", "other machines may reach that address"),
-    ("192.0.2.7:0", "other machines may reach that address"),
-])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("8443", "it is not ADDRESS:PORT"),
+        ("127.0.0.1", "it is not ADDRESS:PORT"),
+        ("127.0.0.1:99999", "it is not ADDRESS:PORT"),
+        ("head.example.org:8443", "it is not ADDRESS:PORT"),
+        ("::1:8443", "it is not ADDRESS:PORT"),
+        ("", "it is not ADDRESS:PORT"),
+        ("0.0.0.0:0", "other machines may reach that address"),
+        ("[::]:0", "other machines may reach that address"),
+        ("192.0.2.7:0", "other machines may reach that address"),
+    ],
+)
 def test_where_it_may_not_listen(text: str, why: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"cannot listen on {text}: {why}")) as caught:
         open_listener(text)
@@ -91,7 +101,9 @@ def test_on_a_terminal_the_status_is_rewritten_below_the_lines_that_stay() -> No
     screen.status("x" * 200, 2.0)
     screen.close()
     erase = "\r\x1b[2K"
-    assert out.getvalue() == (f"a head\n{erase}0/3 converged{erase}3/3 converged{erase}dark: 2 nodes\n{erase}{'x' * 79}\n")
+    assert out.getvalue() == (
+        f"a head\n{erase}0/3 converged{erase}3/3 converged{erase}dark: 2 nodes\n{erase}{'x' * 79}\n"
+    )
 
 
 def test_elsewhere_there_is_a_line_of_status_each_ten_seconds() -> None:
@@ -104,8 +116,12 @@ def test_elsewhere_there_is_a_line_of_status_each_ten_seconds() -> None:
 
 
 CAN = {
-    ("GET", "/v1/nodes/{name}"), ("PATCH", "/v1/nodes/{name}"), ("GET", "/v1/nodes/{name}/explain"),
-    ("GET", "/v1/nodes/{name}/files"), ("GET", "/v1/nodes/{name}/files/content"), ("GET", "/v1/nodes/{name}/releases"),
+    ("GET", "/v1/nodes/{name}"),
+    ("PATCH", "/v1/nodes/{name}"),
+    ("GET", "/v1/nodes/{name}/explain"),
+    ("GET", "/v1/nodes/{name}/files"),
+    ("GET", "/v1/nodes/{name}/files/content"),
+    ("GET", "/v1/nodes/{name}/releases"),
 }
 """Routes about one node that the head answers by itself."""
 

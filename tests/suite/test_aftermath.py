@@ -32,13 +32,35 @@ def test_another():
 """
 
 
-@pytest.mark.parametrize(("plugin", "failed"), [("tests.support.aftermath", "1 failed, 1 passed"), ("", "2 failed")])
+@pytest.mark.parametrize(
+    ("plugin", "failed"), [("tests.support.aftermath", "1 failed, 1 passed"), ("", "2 failed")]
+)
 def test_what_a_failed_test_leaves_fails_no_other(tmp_path: Path, plugin: str, failed: str) -> None:
     (tmp_path / "test_leaks.py").write_text(LEAKS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(["-p", plugin] if plugin else []),
-         "-p", "no:asyncio", "-c", "/dev/null", "--rootdir", str(tmp_path), "-W", "error",
-         str(tmp_path / "test_leaks.py")], cwd=ROOT, capture_output=True, text=True, check=False)
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *(["-p", plugin] if plugin else []),
+            "-p",
+            "no:asyncio",
+            "-c",
+            "/dev/null",
+            "--rootdir",
+            str(tmp_path),
+            "-W",
+            "error",
+            str(tmp_path / "test_leaks.py"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert failed in done.stdout, done.stdout + done.stderr
 
 

@@ -1,4 +1,5 @@
-"""What prepares the commands of this project: order, tries, progress, requirements, and what a killed run has left."""
+"""What prepares the commands of this project: order, tries, progress, requirements, and what a
+killed run has left."""
 
 from __future__ import annotations
 
@@ -75,7 +76,10 @@ def test_on_a_terminal_there_is_a_bar() -> None:
     progress.doing("n0 boots", 0.25)
     progress.tick()
     progress.line("a line")
-    assert out.getvalue().split("\r\033[K")[1:] == ["[######..................]  25%     0 s  n0 boots", "a line\n"]
+    assert out.getvalue().split("\r\033[K")[1:] == [
+        "[######..................]  25%     0 s  n0 boots",
+        "a line\n",
+    ]
 
 
 def test_steps_wait_for_each_other_and_what_is_done_is_left_out(runner: Runner) -> None:
@@ -84,7 +88,14 @@ def test_steps_wait_for_each_other_and_what_is_done_is_left_out(runner: Runner) 
     def step(name: str, *after: str, needed: bool = True) -> Step:
         return Step(name, lambda shell: done.append(name), after=after, needed=lambda: needed)
 
-    runner.run([step("third", "second"), step("second", "first"), step("first", "zeroth"), step("zeroth", needed=False)])
+    runner.run(
+        [
+            step("third", "second"),
+            step("second", "first"),
+            step("first", "zeroth"),
+            step("zeroth", needed=False),
+        ]
+    )
     assert done == ["first", "second", "third"] and runner.progress.done == 1.0
 
 
@@ -94,31 +105,47 @@ def test_what_fails_is_tried_again_and_then_said(runner: Runner, tmp_path: Path)
 
     runner.run([Step("flaky", flaky)])
     assert (tmp_path / "log").read_text().count("\nonce more") == 3
-    with pytest.raises(StepError, match=r"cannot prepare bad: sh ended with status 3\n    no such mirror"):
-        runner.run([Step("bad", lambda shell: void(shell("sh", "-c", "echo no such mirror; exit 3")))])
+    with pytest.raises(
+        StepError, match=r"cannot prepare bad: sh ended with status 3\n    no such mirror"
+    ):
+        runner.run(
+            [Step("bad", lambda shell: void(shell("sh", "-c", "echo no such mirror; exit 3")))]
+        )
     with pytest.raises(StepError, match="cannot prepare worse: nothere is not installed"):
-        Runner(runner.progress, tmp_path / "log").run([Step("worse", lambda shell: void(shell("nothere")))])
+        Runner(runner.progress, tmp_path / "log").run(
+            [Step("worse", lambda shell: void(shell("nothere")))]
+        )
 
 
 def void(_: object) -> None:
     """A step gives nothing back."""
 
 
-def test_a_step_in_the_background_is_not_waited_for_and_ends_when_it_is_told_to(runner: Runner) -> None:
+def test_a_step_in_the_background_is_not_waited_for_and_ends_when_it_is_told_to(
+    runner: Runner,
+) -> None:
     started = threading.Event()
 
     def long(shell: Shell) -> None:
         started.set()
         shell("sleep", "600")
 
-    pool = runner.run([Step("long", long, background=True), Step("short", lambda shell: void(started.wait(60)))])
+    pool = runner.run(
+        [Step("long", long, background=True), Step("short", lambda shell: void(started.wait(60)))]
+    )
     runner.end()
     pool.shutdown()
 
 
-@pytest.mark.parametrize(("line", "shown"), [
-    ("Unpacking libc6 (2.36-9) ...", "Unpacking libc6 (2.36-9)"),
-    ("W: Target Packages is configured multiple times", ""), ("WARNING: Location is ignored", ""), ("plain", "plain")])
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("Unpacking libc6 (2.36-9) ...", "Unpacking libc6 (2.36-9)"),
+        ("W: Target Packages is configured multiple times", ""),
+        ("WARNING: Location is ignored", ""),
+        ("plain", "plain"),
+    ],
+)
 def test_what_tools_say_is_put_into_words(line: str, shown: str) -> None:
     assert steps.shown(line) == shown
 
@@ -126,56 +153,111 @@ def test_what_tools_say_is_put_into_words(line: str, shown: str) -> None:
 def test_the_demo_needs_little_and_its_variants_more() -> None:
     demo, ceph = (target(words) for words in ("demo", "demo+rbd+pcap"))
     names = {step.name for step in demo.steps()}
-    assert names == {preparations.PACKAGES, preparations.LIBRARIES, preparations.BASE, preparations.KERNEL}
-    wanted = [name for file in demo.lists for name in preparations.listed(ROOT / file, recommended=False)]
-    assert "qemu-system-x86" in wanted and not {"chromium", "ceph-mon", "slurmctld", "buildah"} & {*wanted}
-    assert {*ceph.lists} - {*demo.lists} == {"vm-testbed/packages-ceph.txt", "vm-testbed/packages-pcap.txt"}
+    assert names == {
+        preparations.PACKAGES,
+        preparations.LIBRARIES,
+        preparations.BASE,
+        preparations.KERNEL,
+    }
+    wanted = [
+        name for file in demo.lists for name in preparations.listed(ROOT / file, recommended=False)
+    ]
+    assert "qemu-system-x86" in wanted and not {"chromium", "ceph-mon", "slurmctld", "buildah"} & {
+        *wanted
+    }
+    assert {*ceph.lists} - {*demo.lists} == {
+        "vm-testbed/packages-ceph.txt",
+        "vm-testbed/packages-pcap.txt",
+    }
     with pytest.raises(KeyError):
         target("demo+nothere")
 
 
 def test_every_list_and_item_is_there() -> None:
-    variants = [target(f"{'deb' if name == 'check' else 'demo'}+{name}") for name in preparations.ADDITIONS]
+    variants = [
+        target(f"{'deb' if name == 'check' else 'demo'}+{name}") for name in preparations.ADDITIONS
+    ]
     for wanted in (*TARGETS.values(), *variants):
         assert all((ROOT / name).is_file() for name in (*wanted.lists, wanted.lock))
         known = {step.name for step in wanted.steps()}
-        assert all({*step.after} <= known for step in wanted.steps()), "a step waits for one that is not there"
+        assert all({*step.after} <= known for step in wanted.steps()), (
+            "a step waits for one that is not there"
+        )
 
 
-@pytest.mark.parametrize(("facts", "wrong"), [
-    ({"ID": "debian", "VERSION_ID": "12"}, ""), ({"ID": "debian", "VERSION_ID": "13"}, ""),
-    ({"ID": "debian", "VERSION_ID": "11", "PRETTY_NAME": "Debian 11"}, "this machine runs Debian 11; Debian 12 or 13 is needed"),
-    ({"ID": "ubuntu", "VERSION_ID": "24.04", "PRETTY_NAME": "Ubuntu 24.04 LTS"}, "runs Ubuntu 24.04 LTS; Debian 12 or 13")])
-def test_another_system_is_told_what_is_needed(monkeypatch: pytest.MonkeyPatch, facts: dict[str, str], wrong: str) -> None:
+@pytest.mark.parametrize(
+    ("facts", "wrong"),
+    [
+        ({"ID": "debian", "VERSION_ID": "12"}, ""),
+        ({"ID": "debian", "VERSION_ID": "13"}, ""),
+        (
+            {"ID": "debian", "VERSION_ID": "11", "PRETTY_NAME": "Debian 11"},
+            "this machine runs Debian 11; Debian 12 or 13 is needed",
+        ),
+        (
+            {"ID": "ubuntu", "VERSION_ID": "24.04", "PRETTY_NAME": "Ubuntu 24.04 LTS"},
+            "runs Ubuntu 24.04 LTS; Debian 12 or 13",
+        ),
+    ],
+)
+def test_another_system_is_told_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, str], wrong: str
+) -> None:
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: facts)
     monkeypatch.setattr(requirements, "available_memory", lambda: 8 << 30)
     said = requirements.trouble(TARGETS["demo"])
-    assert (wrong in said and said.startswith("cannot prepare the demo: ") and "\n" not in said) if wrong else said == ""
+    assert (
+        (wrong in said and said.startswith("cannot prepare the demo: ") and "\n" not in said)
+        if wrong
+        else said == ""
+    )
 
 
-@pytest.mark.parametrize(("change", "wrong"), [
-    (lambda m: m.setattr(requirements, "available_memory", lambda: 1 << 30), "1024 MiB of memory are available"),
-    (lambda m: m.setattr(os, "geteuid", lambda: 1000), "it needs root"),
-    (lambda m: m.setattr(platform, "machine", lambda: "riscv64"), "this machine is riscv64"),
-    (lambda m: m.setattr(shutil, "disk_usage", lambda path: type("", (), {"free": 1 << 20})), "1 MiB are free")])
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (
+            lambda m: m.setattr(requirements, "available_memory", lambda: 1 << 30),
+            "1024 MiB of memory are available",
+        ),
+        (lambda m: m.setattr(os, "geteuid", lambda: 1000), "it needs root"),
+        (lambda m: m.setattr(platform, "machine", lambda: "riscv64"), "this machine is riscv64"),
+        (
+            lambda m: m.setattr(shutil, "disk_usage", lambda path: type("", (), {"free": 1 << 20})),
+            "1 MiB are free",
+        ),
+    ],
+)
 def test_a_small_machine_is_told_before_anything_is_installed(
-        monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None], wrong: str) -> None:
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None], wrong: str
+) -> None:
     change(monkeypatch)
     assert wrong in requirements.trouble(TARGETS["demo"])
 
 
-def test_who_is_not_root_is_told_which_packages_a_simulation_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "debian", "VERSION_ID": "12"})
-    monkeypatch.setattr(requirements, "missing", lambda names: [name for name in names if name == "python3-venv"])
+def test_who_is_not_root_is_told_which_packages_a_simulation_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        platform, "freedesktop_os_release", lambda: {"ID": "debian", "VERSION_ID": "12"}
+    )
+    monkeypatch.setattr(
+        requirements, "missing", lambda names: [name for name in names if name == "python3-venv"]
+    )
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     said = requirements.trouble(TARGETS["sim"])
-    assert said == "cannot prepare a simulation: python3-venv is not installed; as root: apt-get install python3-venv"
+    assert (
+        said == "cannot prepare a simulation: python3-venv is not installed; "
+        "as root: apt-get install python3-venv"
+    )
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert requirements.trouble(TARGETS["sim"]) == "", "root installs them"
 
 
 @pytest.mark.root
-def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     old, mine = tmp_path / f"{leftovers.DEMO_PREFIX}old", tmp_path / f"{leftovers.DEMO_PREFIX}mine"
     for directory in (old, mine):
@@ -189,8 +271,10 @@ def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(tmp_path: Path, 
     socket = Path(f"/run/{dead}-api.sock")
     socket.touch()
     inside = subprocess.Popen(["ip", "netns", "exec", dead, "sleep", "600"])
-    hypervisor = subprocess.Popen(["ip", "netns", "exec", lives, sys.executable, "-c", "input()", "vrack.hypervisor"],
-                                  stdin=subprocess.PIPE)
+    hypervisor = subprocess.Popen(
+        ["ip", "netns", "exec", lives, sys.executable, "-c", "input()", "vrack.hypervisor"],
+        stdin=subprocess.PIPE,
+    )
     try:
         while not netns.processes(lives) or not netns.processes(dead):
             pass

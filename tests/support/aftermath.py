@@ -1,7 +1,8 @@
-"""What a test leaves behind when it fails is its own affair: a socket that it did not close fails no test after it.
+"""What a test leaves behind when it fails is its own affair: a socket that it did not close fails
+no test after it.
 
-A failed test's objects live as long as its traceback, and Python warns of them when they go, which is during another test.
-"""
+A failed test's objects live as long as its traceback, and Python warns of them when they go, which
+is during another test."""
 
 from __future__ import annotations
 

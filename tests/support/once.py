@@ -1,4 +1,5 @@
-"""What takes long to make is made once in a run of the suite, by whichever worker needs it first."""
+"""What takes long to make is made once in a run of the suite, by whichever worker needs it
+first."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A directory of all workers, which `make` fills; nobody changes what is in it. Raises what `make` raises, to each worker that
-    asks for it."""
+    """A directory of all workers, which `make` fills; nobody changes what is in it. Raises what
+    `make` raises, to each worker that asks for it."""
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     directory, done = shared / name, shared / f"{name}.done"

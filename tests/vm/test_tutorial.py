@@ -16,10 +16,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/tutorial/first-rack.md"
 PLACE = "rack"
 ABSENT = ("n2 ", "n3 ")
 """Lines of the tutorial's four nodes that this rack of two does not have."""
-OTHERWISE = (("4: 4 converged", "2: 2 converged"), ("debian-2", "plain-1"), ("n[1-3]", "n1"), ("n[0,2]", "n[10,12]"),
-             ("n[1,3] ", "n[11,13] "), ("n[0-3]: new", "n[10-13]: new"))
-"""What the tutorial's rack is otherwise: how many nodes it has, which image they run, and what new nodes are called.
-(n0 of this one has disks, too.)"""
+OTHERWISE = (
+    ("4: 4 converged", "2: 2 converged"),
+    ("debian-2", "plain-1"),
+    ("n[1-3]", "n1"),
+    ("n[0,2]", "n[10,12]"),
+    ("n[1,3] ", "n[11,13] "),
+    ("n[0-3]: new", "n[10-13]: new"),
+)
+"""What the tutorial's rack is otherwise: how many nodes it has, which image they run, and what new
+nodes are called. (n0 of this one has disks, too.)"""
 
 
 def here(line: str) -> str:
@@ -30,14 +36,22 @@ def here(line: str) -> str:
 
 
 def planned(site: Site) -> str:
-    """The inventory of this rack with four new nodes, as those of the tutorial are when it plans them."""
+    """The inventory of this rack with four new nodes, as those of the tutorial are when it plans
+    them."""
     data = yaml.safe_load(site.rack.inventory(images=["debian-1"]))
     known = yaml.safe_load(site.inventory())
     for number in range(4):
         new = dict(data["nodes"][f"n{number % 2}"])
-        new["bmc"] = {**new["bmc"], "address": str(new["bmc"]["address"]).replace(".1.1", f".1.2{number}")}
-        known["nodes"][f"n1{number}"] = {**new, "mac": f"52:54:00:99:01:0{number}", "ip": f"10.99.0.20{number}",
-                                         "images": ["debian-1"]}
+        new["bmc"] = {
+            **new["bmc"],
+            "address": str(new["bmc"]["address"]).replace(".1.1", f".1.2{number}"),
+        }
+        known["nodes"][f"n1{number}"] = {
+            **new,
+            "mac": f"52:54:00:99:01:0{number}",
+            "ip": f"10.99.0.20{number}",
+            "images": ["debian-1"],
+        }
     return str(yaml.safe_dump(known))
 
 
@@ -50,7 +64,10 @@ def test_the_tutorial_shows_what_is_printed(site: Site) -> None:
     wrong = []
     for step in steps:
         shown = [here(line) for line in step.shown if not line.startswith(ABSENT)]
-        words = [str(file) if word.endswith("/rack.yaml") else word for word in shlex.split(here(step.command))[1:]]
+        words = [
+            str(file) if word.endswith("/rack.yaml") else word
+            for word in shlex.split(here(step.command))[1:]
+        ]
         done = site.head.cli(*words, check=False)
         output = (done.stdout + done.stderr).splitlines()
         if found := masks.difference(shown, output):

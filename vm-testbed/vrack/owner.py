@@ -1,4 +1,5 @@
-"""Whose something is: the process that made it, written down so that a later one can tell whether that still runs."""
+"""Whose something is: the process that made it, written down so that a later one can tell whether
+that still runs."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ OWNER = "owner"
 
 
 def identity(pid: int) -> str:
-    """A process by its id and its start, which no later process has together; "" if it has ended (proc(5), stat)."""
+    """A process by its id and its start, which no later process has together; "" if it has ended
+    (proc(5), stat)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

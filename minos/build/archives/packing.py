@@ -1,4 +1,5 @@
-"""Compresses the archives of an initramfs, each only once: what was packed before is in the builder's cache, by its content."""
+"""Compresses the archives of an initramfs, each only once: what was packed before is in the
+builder's cache, by its content."""
 
 from __future__ import annotations
 
@@ -24,13 +25,18 @@ _KEPT = 64
 
 
 def compress(data: bytes, compression: str, cache: Path | None = None) -> bytes:
-    """One archive compressed; by a single thread, because the output of parallel compressors depends on the machine. With `cache`
-    it is taken from there, or put there. Raises InputError, OperationFailed."""
+    """One archive compressed; by a single thread, because the output of parallel compressors
+    depends on the machine. With `cache` it is taken from there, or put there. Raises InputError,
+    OperationFailed."""
     if compression not in COMPRESSORS:
-        raise InputError(f"cannot compress with {compression!r}: choose one of {', '.join(COMPRESSORS)}")
+        raise InputError(
+            f"cannot compress with {compression!r}: choose one of {', '.join(COMPRESSORS)}"
+        )
     if cache is None or compression == "none":
         return _run(data, compression)
-    key = hashlib.blake2b(data, digest_size=20, key=" ".join(COMPRESSORS[compression]).encode()).hexdigest()
+    key = hashlib.blake2b(
+        data, digest_size=20, key=" ".join(COMPRESSORS[compression]).encode()
+    ).hexdigest()
     file = cache / PACKED / key
     try:
         packed = _checked(file.read_bytes())
@@ -58,6 +64,7 @@ def _checked(content: bytes) -> bytes | None:
 
 def _forget(directory: Path) -> None:
     """Removes what was not used for longest. Two builds may do so at once."""
+
     def used(file: Path) -> float:
         try:
             return file.stat().st_mtime
@@ -71,8 +78,13 @@ def _forget(directory: Path) -> None:
 def _run(data: bytes, compression: str) -> bytes:
     command = COMPRESSORS[compression]
     if not shutil.which(command[0]):
-        raise InputError(f"cannot build minOS: {command[0]} is not installed", hint=f"apt-get install {command[0]}")
+        raise InputError(
+            f"cannot build minOS: {command[0]} is not installed",
+            hint=f"apt-get install {command[0]}",
+        )
     done = subprocess.run(command, input=data, capture_output=True)
     if done.returncode:
-        raise OperationFailed(f"cannot compress the initramfs: {done.stderr.decode('utf-8', 'replace').strip()}")
+        raise OperationFailed(
+            f"cannot compress the initramfs: {done.stderr.decode('utf-8', 'replace').strip()}"
+        )
     return done.stdout + b"\0" * (-len(done.stdout) % 4)
