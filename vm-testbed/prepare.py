@@ -18,7 +18,8 @@ import time
 from collections.abc import Sequence
 
 import leftovers
-from preparations import ADDITIONS, ROOT, TARGETS, Target, target
+from installers import ROOT
+from preparations import ADDITIONS, TARGETS, Target, target
 from progress import Progress
 from requirements import trouble
 from steps import Runner, StepError

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from preparations import missing
+from installers import missing
 
 if TYPE_CHECKING:
     from preparations import Target

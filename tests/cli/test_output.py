@@ -16,7 +16,7 @@ ROWS = [["n0", "quarantined", "d" * 200]]
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Output:
     """A terminal without colours, 40 columns wide."""
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda fallback=(80, 24): os.terminal_size((40, 24)))
     out = Output()
     out.terminal = True
     return out

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import installers
 import preparations
 import pytest
 from packaging.requirements import Requirement
@@ -65,11 +66,11 @@ class Recording(Shell):
 
 
 def test_make_installs_nothing_without_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparations, "VENV", tmp_path)
-    monkeypatch.setattr(preparations, "VENV_LIBVIRT", tmp_path)
+    monkeypatch.setattr(installers, "VENV", tmp_path)
+    monkeypatch.setattr(installers, "VENV_LIBVIRT", tmp_path)
     shell = Recording()
-    for made in (*(preparations.libraries(target.lock) for target in preparations.TARGETS.values()),
-                 preparations.libvirt_libraries()):
+    for made in (*(installers.libraries(target.lock) for target in preparations.TARGETS.values()),
+                 installers.libvirt_libraries()):
         made.run(shell)
     installs = [command for command in shell.commands if {"pip", "install"} <= {*command}]
     assert len(installs) > 10

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import installers
 import leftovers
 import preparations
 import pytest
@@ -154,10 +155,10 @@ def test_the_demo_needs_little_and_its_variants_more() -> None:
     demo, ceph = (target(words) for words in ("demo", "demo+rbd+pcap"))
     names = {step.name for step in demo.steps()}
     assert names == {
-        preparations.PACKAGES,
-        preparations.LIBRARIES,
-        preparations.BASE,
-        preparations.KERNEL,
+        installers.PACKAGES,
+        installers.LIBRARIES,
+        installers.BASE,
+        installers.KERNEL,
     }
     wanted = [
         name for file in demo.lists for name in preparations.listed(ROOT / file, recommended=False)
