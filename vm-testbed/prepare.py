@@ -41,14 +41,14 @@ def prepare(wanted: Target, then: Sequence[str]) -> int:
         if time.monotonic() - began > 1.0:
             progress.line(f"    {progress.elapsed_s:6.1f} s  prepared")
     try:
-        return _run(then) if then else 0
+        return run_after(then) if then else 0
     finally:
         if then:
             runner.end()
         pool.shutdown()
 
 
-def _run(command: Sequence[str]) -> int:
+def run_after(command: Sequence[str]) -> int:
     """Runs the command. It is told to end when this process is, or dies; Ctrl-C reaches it from the
     terminal."""
     signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which it would inherit

@@ -288,3 +288,36 @@ def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(
         hypervisor.communicate()
         inside.kill()
         netns.destroy(lives)
+
+
+CHILD = "trap 'echo asked to end; exit 7' TERM; echo up; while :; do sleep 0.05; done"
+PARENT = "import sys, prepare; sys.exit(prepare.run_after(['sh', '-c', sys.argv[1]]))"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_command_ends_with_what_prepared_it(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True, cwd=ROOT / "vm-testbed"
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "up\n"
+        parent.send_signal(number)
+        assert parent.stdout.read() == "asked to end\n", "to its end: the child has closed it, too"
+    assert parent.returncode == (7 if number is signal.SIGTERM else -signal.SIGKILL)
+
+
+def test_ctrl_c_is_left_to_the_command(tmp_path: Path) -> None:
+    """As from a terminal: both get it, and the command decides when it is over."""
+    child = "trap 'echo tidying; exit 3' INT; echo up; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, child],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT / "vm-testbed",
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "up\n"
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stdout.read() == "tidying\n"
+    assert parent.returncode == 3
