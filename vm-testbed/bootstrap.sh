@@ -13,12 +13,12 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "installing python3, which prepares the rest"
-(
-    export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
-    apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 update &&
-        apt-get -q -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 --no-install-recommends install python3
-) >"$log" 2>&1 &
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+options="-q -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 --no-install-recommends"
+setsid sh -c "apt-get $options update && apt-get $options install python3" >"$log" 2>&1 &
 job=$!
+# Ctrl-C does not reach what runs in the background of a script.
+trap 'kill -- "-$job" 2>/dev/null; wait "$job"; rm -f "$log"; exit 130' INT TERM HUP
 seconds=0
 while kill -0 "$job" 2>/dev/null; do
     sleep 1

@@ -1,10 +1,11 @@
-"""Runs commands given as JSON on stdin: [[{"prefix": ...}, input text], ...]; prints their outputs as a JSON list.
+"""Runs commands given as JSON on stdin: [[{"prefix": ...}, input text], ...]; prints their outputs
+as a JSON list.
 
 They go to the monitor, those with {"osd": N} to that OSD.
 
-A process of its own, because the cluster is in a network namespace that the caller is not in. The first command may take as
-long as the cluster needs to come up. A command that fails ends it with status 1 and the monitor's own words.
-"""
+A process of its own, because the cluster is in a network namespace that the caller is not in. The
+first command may take as long as the cluster needs to come up. A command that fails ends it with
+status 1 and the monitor's own words. """
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A real Ceph of one monitor and one OSD, for tests and the demo: Debian's packages, no systemd, nothing but its own directory.
+"""A real Ceph of one monitor and one OSD, for tests and the demo: Debian's packages, no systemd,
+nothing but its own directory.
 
     with Ceph(directory) as ceph: ...                   on a loopback address of its own
     with CephRun(rack, directory) as ceph: ...          inside a rack's network, where the machines reach it at 10.99.0.1
 
-The OSD keeps its data in memory and writes it down when it is stopped in an orderly way, so it can be stopped and started
-again. The daemons are children of this process and die with it.
-"""
+The OSD keeps its data in memory and writes it down when it is stopped in an orderly way, so it can
+be stopped and started again. The daemons are children of this process and die with it. """
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ CAPS = {
     "node": ("profile rbd-read-only", f"profile rbd-read-only pool={POOL}"),
     "stranger": ("profile rbd-read-only", "profile rbd-read-only pool=elsewhere"),
 }
-"""The clients: (monitor, OSD) capabilities of the head, of the nodes, and of one that may not see the pool."""
+"""The clients: (monitor, OSD) capabilities of the head, of the nodes, and of one that may not see
+the pool."""
 
 CONF = """[global]
 fsid = {fsid}
@@ -85,7 +86,8 @@ class CephError(Exception):
 
 
 class Ceph:
-    """One cluster. `address` is where it listens, `enter` a command prefix that enters its network namespace."""
+    """One cluster. `address` is where it listens, `enter` a command prefix that enters its network
+    namespace."""
 
     def __init__(self, directory: Path, address: str = "", enter: Sequence[str] = (), *, memory_mb: int = 4096) -> None:
         self.directory = directory.resolve()
@@ -158,7 +160,8 @@ class Ceph:
         path.write_text(text)
 
     def start_mon(self) -> None:
-        """Starts the monitor; returns when it answers, and an OSD that is there follows it again."""
+        """Starts the monitor; returns when it answers, and an OSD that is there follows it
+        again."""
         self._daemon("ceph-mon", "a")
         if "ceph-osd" in self._daemons:
             self._wait_osd_follows()
@@ -188,7 +191,8 @@ class Ceph:
             time.sleep(0.05)
 
     def _wait_osd_follows(self, limit_s: float = 120.0) -> None:
-        """Until the OSD has a map that the monitor made now: what changes the map waits for that, longer than a client does."""
+        """Until the OSD has a map that the monitor made now: what changes the map waits for that,
+        longer than a client does."""
         self.admin(({"prefix": "osd set", "key": "noscrub"}, ""), ({"prefix": "osd unset", "key": "noscrub"}, ""))
         (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))
         newest, end = json.loads(text)["epoch"], time.monotonic() + patience(limit_s)
@@ -198,7 +202,8 @@ class Ceph:
             time.sleep(0.05)
 
     def admin(self, *commands: tuple[dict[str, Any], str]) -> list[str]:
-        """Runs commands of the monitor, or of {"osd": N}, with their input texts; returns what they print. Raises CephError."""
+        """Runs commands of the monitor, or of {"osd": N}, with their input texts; returns what they
+        print. Raises CephError."""
         argv = [*self.enter, sys.executable, str(HERE / "cephadmin.py"), str(self.conf), str(self.keyring("admin"))]
         done = subprocess.run(argv, input=json.dumps(commands), capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
@@ -206,7 +211,8 @@ class Ceph:
         return list(json.loads(done.stdout))
 
     def set_full(self, full: bool) -> None:
-        """Makes an OSD that holds some kilobytes count as full, or takes that back; returns when the pool says so (about 5 s)."""
+        """Makes an OSD that holds some kilobytes count as full, or takes that back; returns when
+        the pool says so (about 5 s)."""
         near, back, high = ("0.000001", "0.000002", "0.000003") if full else ("0.85", "0.9", "0.95")
         order = ("nearfull", near), ("backfillfull", back), ("full", high)
         for name, ratio in order if full else reversed(order):

@@ -1,8 +1,9 @@
-"""A clean Debian with systemd as its PID 1, in namespaces of its own: what a new head machine is before Layercake is on it.
+"""A clean Debian with systemd as its PID 1, in namespaces of its own: what a new head machine is
+before Layercake is on it.
 
-The base is made once by mmdebstrap and kept: a minimal system, and beside it, as packages in apt's cache, all that Layercake's
-package and minOS's builder fetch. So what is installed in it needs no network.
-"""
+The base is made once by mmdebstrap and kept: a minimal system, and beside it, as packages in apt's
+cache, all that Layercake's package and minOS's builder fetch. So what is installed in it needs no
+network. """
 
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ while [ -d "$2" ] && ! find "$2" -depth -type d -exec rmdir {} +; do sleep 0.1; 
 
 
 def base(cache: Path, suite: str, more: Sequence[str] = ()) -> Path:
-    """The base as a tar file, with `more` packages in apt's cache. Must run as root; needs the network the first time, or when what
-    is installed has changed. Raises OperationFailed."""
+    """The base as a tar file, with `more` packages in apt's cache. Must run as root; needs the
+    network the first time, or when what is installed has changed. Raises OperationFailed."""
     cache.mkdir(parents=True, exist_ok=True)
     always, _ = depends((ROOT / "packages.txt").read_text())
     wanted = sorted({*always, *FROM_DEBIAN.values(), *more})
@@ -87,8 +88,8 @@ def base(cache: Path, suite: str, more: Sequence[str] = ()) -> Path:
 
 
 class CleanRoot:
-    """One such machine, in a directory. Its network is the namespace `network`; without one it has one interface, INTERFACE, that
-    leads nowhere."""
+    """One such machine, in a directory. Its network is the namespace `network`; without one it has
+    one interface, INTERFACE, that leads nowhere."""
 
     def __init__(self, directory: Path, tar: Path, network: str = "") -> None:
         self.directory = directory
@@ -178,7 +179,8 @@ class CleanRoot:
     # -- what is done in it
 
     def run(self, *command: str, check: bool = True, timeout: float = 300.0, text: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs a program as root of that machine, with `text` as its input. Raises OperationFailed if it must not fail and does."""
+        """Runs a program as root of that machine, with `text` as its input. Raises OperationFailed
+        if it must not fail and does."""
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8",
                        "DEBIAN_FRONTEND": "noninteractive", "COLUMNS": "120"}
         done = subprocess.run(["nsenter", "-a", "-t", str(self._init), "--", *command], env=environment, input=text,

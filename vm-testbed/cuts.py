@@ -1,10 +1,10 @@
-"""What a cut of the network does to a boot: `python vm-testbed/cuts.py --path bios --phase kernel --seconds 20`.
+"""What a cut of the network does to a boot: `python vm-testbed/cuts.py --path bios --phase kernel
+--seconds 20`.
 
-One machine boots by a path; its cable is pulled in a phase of that, put back after so many seconds, and it is told whether,
-after how long and by how many starts it joined all the same. For 0 seconds the machine is reset in that phase, and the cable stays
-(before the offer: nothing is done).
-Without options all paths and phases are tried. Prints a table, and writes it.
-"""
+One machine boots by a path; its cable is pulled in a phase of that, put back after so many seconds,
+and it is told whether, after how long and by how many starts it joined all the same. For 0 seconds
+the machine is reset in that phase, and the cable stays (before the offer: nothing is done). Without
+options all paths and phases are tried. Prints a table, and writes it. """
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ PATHS: dict[str, tuple[str, VmSpec]] = {
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """When the cable is pulled. `step`: a step of the boot (`boot.steps`) is seen, of which a `client` had a part, if that is said;
-    `console`: the machine has written that."""
+    """When the cable is pulled. `step`: a step of the boot (`boot.steps`) is seen, of which a
+    `client` had a part, if that is said; `console`: the machine has written that."""
 
     name: str
     step: str = ""
@@ -66,17 +66,19 @@ PHASES: dict[str, Phase] = {phase.name: phase for phase in (
     Phase("start", "boot.initrd-sent"),
     Phase("join", console="init: network"),
 )}
-"""offer: before the first; start: all is sent, the kernel starts; join: its network is up, and the agent begins."""
+"""offer: before the first; start: all is sent, the kernel starts; join: its network is up, and the
+agent begins."""
 NOT_THERE = {("bios", "nbp"), ("media", "nbp"), ("secure", "script"), ("uri", "script"), ("uri", "kernel"), ("uri", "initrd")}
-"""An iPXE that is there already gets its script at once; the image of HTTP Boot has all in it; GRUB asks for its script without
-DHCP, in the same breath as for itself."""
+"""An iPXE that is there already gets its script at once; the image of HTTP Boot has all in it; GRUB
+asks for its script without DHCP, in the same breath as for itself."""
 _TELLING = ("boot.transfer-broken", "boot.begun-anew", "boot.script-refused", "boot.stalled", "quarantine.set", "join.disputed")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`joined_s` from power-on, None if it never did; `after_s` is how long that was after the cable was back; `starts` is how
-    often the machine was started; `told` are the kinds of events that say something went wrong."""
+    """`joined_s` from power-on, None if it never did; `after_s` is how long that was after the
+    cable was back; `starts` is how often the machine was started; `told` are the kinds of events
+    that say something went wrong."""
 
     path: str
     phase: str
@@ -100,7 +102,8 @@ HEADER = ("| Path | Cut in | for (s) | Joined after power-on (s) | after the cab
 
 
 class Cutter:
-    """Cuts the boot of machine `index` of a rack, whose head knows it as `node`. The node is to be off, and ends up."""
+    """Cuts the boot of machine `index` of a rack, whose head knows it as `node`. The node is to be
+    off, and ends up."""
 
     def __init__(self, rack: Rack, head: HeadClient, index: int = 0, node: str = NODE) -> None:
         self._rack, self._head, self._index, self._node = rack, head, index, node
@@ -123,7 +126,8 @@ class Cutter:
         return [event for event in self._head.history(self._node, kind) if event["at"] >= start]
 
     def _watch(self, what: str, seen: Callable[[], Any], limit_s: float) -> None:
-        """Looks as often as it can: a transfer may be over in a tenth of a second. Raises HeadRunError."""
+        """Looks as often as it can: a transfer may be over in a tenth of a second. Raises
+        HeadRunError."""
         end = time.monotonic() + patience(limit_s)
         while not seen():
             if time.monotonic() > end:
@@ -197,7 +201,8 @@ def of_path(path: str, phases: Sequence[str], cuts: Sequence[float], say: Callab
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; returns the exit status: 1 if a machine was started again and again and never joined."""
+    """The command line; returns the exit status: 1 if a machine was started again and again and
+    never joined."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--path", action="append", choices=list(PATHS), help="by which path; more than once (default: all)")
     parser.add_argument("--phase", action="append", choices=list(PHASES), help="in which phase; more than once (default: all)")

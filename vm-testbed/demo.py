@@ -7,13 +7,15 @@ which the machines read them from as they need them. With `--rack libvirt` (`mak
 RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator. With
 `--discovery` (`make demo DISCOVERY=1`) there are two machines more, which no inventory knows
 (discoverydemo.py). With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its
-network is recorded. """
+network is recorded."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +35,7 @@ from headclient import HeadRunError
 from headrun import HeadRun
 from progress import Progress
 from sampleimages import crashing_image
+from steps import ENDINGS
 from vrack.owner import OWNER, claim
 from vrack.rack import Rack, RackError
 from vrack.recording import Recording
@@ -44,6 +47,10 @@ NODES = 4
 NAMES = f"n[0-{NODES - 1}]"
 IMAGES = ("debian-1", "debian-2")
 LIMIT_S = 600.0
+LOOK_S = 5.0
+"""How long the head may take to say how its nodes are, in seconds."""
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[^\[])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""What a firmware's console writes beside text: it would clear the reader's screen."""
 
 
 class Demo:
@@ -88,7 +95,7 @@ class Demo:
 
     def run(self) -> None:
         """From nothing to a rolled rack."""
-        self._images = sampleimages.started(*IMAGES)
+        self._images = sampleimages.started(self.directory, *IMAGES)
         self.progress.step(
             f"bringing up a rack of {len(self.rack.nodes)} machines, all off; two system images "
             "(systemd, Debian) are built meanwhile, and kept for the next time",
@@ -169,9 +176,10 @@ class Demo:
 
         def look() -> str:
             try:
-                nodes = self.head.nodes()
+                answer = self.head.api("GET", "/v1/nodes", timeout=LOOK_S)
             except (OSError, HeadRunError, http.client.HTTPException) as error:
-                return f"the head does not answer: {error}"
+                return f"the head does not answer: {str(error).partition(chr(10))[0]}"
+            nodes = {node["name"]: node for node in answer["nodes"]}
             there = sum(node["status"] == "converged" for node in nodes.values())
             self.progress.done = max(
                 self.progress.done, begin + (end - begin) * there / max(1, len(nodes))
@@ -259,7 +267,7 @@ class Demo:
     def excerpt(self) -> None:
         """The console of one machine, from firmware to container."""
         self.progress.step("the console of n0, its main lines", 0.95)
-        for line in self.rack.console(0).splitlines():
+        for line in _ESCAPES.sub("", self.rack.console(0)).splitlines():
             if any(
                 word in line
                 for word in (
@@ -285,26 +293,27 @@ class Demo:
         )
         self.progress.status = lambda: ""
         done = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDINGS:
             signal.signal(number, lambda *_: done.set())
         done.wait()
 
     def close(self) -> None:
-        """Takes everything away again."""
+        """Takes everything away again, whatever of it fails."""
         self.progress.step("cleaning up", 0.97)
-        if self._images is not None and self._images.poll() is None:
-            self._images.terminate()
-            self._images.communicate()
-        self.head.close()
-        if self.ceph is not None:
-            self.ceph.down()
-        if self.recording is not None:
-            self.recording.stop()
-            self.progress.step(
-                f"what each machine said and heard is in {self.pcap}: n0.pcap and so on, for wireshark "
-                "and tcpdump -r"
-            )
-        self.rack.down()
+        with contextlib.ExitStack() as stack:  # the last one first
+            stack.callback(self.rack.down)
+            if self.recording is not None:
+                stack.callback(
+                    self.progress.line,
+                    f"network traffic: {self.pcap}/n0.pcap and so on, for wireshark and tcpdump -r",
+                )
+                stack.callback(self.recording.stop)
+            if self.ceph is not None:
+                stack.callback(self.ceph.down)
+            stack.callback(self.head.close)
+            if self._images is not None and self._images.poll() is None:
+                self._images.kill()
+                self._images.communicate()
 
 
 def main() -> int:
@@ -329,7 +338,8 @@ def main() -> int:
         help="a directory: NAME.pcap there gets what machine NAME says and hears",
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in ENDINGS:
+        signal.signal(number, signal.default_int_handler)
     with Progress() as progress:
         return show(progress, options)
 
@@ -353,7 +363,7 @@ def show(progress: Progress, options: argparse.Namespace) -> int:
             if options.keep:
                 demo.hold()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):  # it is ending already
+            for number in ENDINGS:  # it is ending already
                 signal.signal(number, signal.SIG_IGN)
             demo.close()
     except (LayercakeError, HeadRunError, RackError, CephError) as error:

@@ -1,5 +1,6 @@
-"""The part of the demo with DISCOVERY=1: two machines that no inventory knows are discovered, taken in by the switch ports that
-they are at, get host keys, a RAID over their disks as a scratch, and a config that is then changed live, and ssh knows them."""
+"""The part of the demo with DISCOVERY=1: two machines that no inventory knows are discovered, taken
+in by the switch ports that they are at, get host keys, a RAID over their disks as a scratch, and a
+config that is then changed live, and ssh knows them."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def machines(directory: Path) -> list[VmSpec]:
 
 
 class Discovery:
-    """Two machines more, the last of the rack. `run` and `say` are the demo's own ways to show what happens."""
+    """Two machines more, the last of the rack. `run` and `say` are the demo's own ways to show what
+    happens."""
 
     def __init__(self, rack: Rack, head: HeadRun, directory: Path, run: Callable[..., None], say: Callable[[str], None]) -> None:
         self.rack, self.head, self.directory, self.layercake, self.say = rack, head, directory, run, say
@@ -61,13 +63,15 @@ class Discovery:
         return {"files": {"directory": str(self.files)}}
 
     def add_image(self) -> None:
-        """What there has to be in the store more: an image with sshd, which sees the scratch of its node."""
+        """What there has to be in the store more: an image with sshd, which sees the scratch of its
+        node."""
         container = self.directory / "container.yaml"
         container.write_text(yaml.safe_dump({"mounts": [{"kind": "bind", "source": "/scratch", "target": "/scratch"}]}))
         self.layercake("image", "add", "ssh-1", str(ssh_image("ssh-1")), "--container", str(container))
 
     def known(self, text: str) -> str:
-        """The inventory without the two, with a network where machines are discovered, and a group for them."""
+        """The inventory without the two, with a network where machines are discovered, and a group
+        for them."""
         key = self.directory / "id_ed25519"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "demo", "-f", str(key)], check=True)
         data = yaml.safe_load(text)
@@ -124,8 +128,9 @@ class Discovery:
             raise HeadRunError(f"cannot switch machine {index} {what}: {done.stderr}")
 
     def _with_bmcs(self) -> None:
-        """Writes where their BMCs are, for those of these machines cannot be asked for it from inside; and that the others were
-        rolled. Of the last one its switch port has to do: it is left without a MAC address."""
+        """Writes where their BMCs are, for those of these machines cannot be asked for it from
+        inside; and that the others were rolled. Of the last one its switch port has to do: it is
+        left without a MAC address."""
         text = self.inventory.read_text().replace("- debian-1\n", "- debian-2\n")
         for index in self.new:
             node = self.rack.nodes[index]

@@ -1,8 +1,9 @@
-"""Makes the golden captures of tests/golden anew: `python vm-testbed/golden.py --path bios`, without --path all of them.
+"""Makes the golden captures of tests/golden anew: `python vm-testbed/golden.py --path bios`,
+without --path all of them.
 
-A virtual machine boots by a path (cuts.PATHS) until it has joined. What its firmware asked, and what it was answered, are taken out
-of the recording (goldenfile.py). tests/boot/test_golden.py asks the same again.
-"""
+A virtual machine boots by a path (cuts.PATHS) until it has joined. What its firmware asked, and
+what it was answered, are taken out of the recording (goldenfile.py). tests/boot/test_golden.py asks
+the same again. """
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def packages(machine: VmSpec) -> dict[str, str]:
 
 
 def recorded(machine: VmSpec, directory: Path) -> tuple[Path, str]:
-    """A recording of one boot, until the node has joined, and the name of its boot set. Raises HeadRunError, RackError."""
+    """A recording of one boot, until the node has joined, and the name of its boot set. Raises
+    HeadRunError, RackError."""
     rack = Rack(directory / "rack", [machine])
     head = HeadRun(rack, directory / "head")
     try:

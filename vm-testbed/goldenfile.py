@@ -1,8 +1,8 @@
-"""Golden captures: what firmware asked in a real boot, and the parts of the answers that it went on by. Read by scapy, not by us.
+"""Golden captures: what firmware asked in a real boot, and the parts of the answers that it went on
+by. Read by scapy, not by us.
 
-NAME.pcap has the frames that a machine sent: DHCP, DHCPv6, read requests of TFTP, heads of HTTP requests. NAME.json says of what
-firmware they are, and what each was answered.
-"""
+NAME.pcap has the frames that a machine sent: DHCP, DHCPv6, read requests of TFTP, heads of HTTP
+requests. NAME.json says of what firmware they are, and what each was answered. """
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _SIXES = {1: "Solicit", 2: "Advertise", 3: "Request", 4: "Confirm", 5: "Renew", 
           11: "Information-request"}
 _FOURS = {1: "DISCOVER", 2: "OFFER", 3: "REQUEST", 4: "DECLINE", 5: "ACK", 6: "NAK", 7: "RELEASE", 8: "INFORM"}
 _ADDRESSES, _WORDS, _KEPT = {1, 54}, {60, 66, 67}, {43, 61, 97, 175}
-"""Options of DHCP answers that firmware goes on by: mask and server; class, TFTP server and boot file; what is read by machines."""
+"""Options of DHCP answers that firmware goes on by: mask and server; class, TFTP server and boot
+file; what is read by machines."""
 
 
 def payload(frame: Packet) -> bytes:
@@ -30,7 +31,8 @@ def payload(frame: Packet) -> bytes:
 
 
 def ports(frame: Packet) -> tuple[str, int, int]:
-    """("UDP" or "TCP", from, to); ("", 0, 0) for anything else. Frames without Ethernet padding only in `payload`."""
+    """("UDP" or "TCP", from, to); ("", 0, 0) for anything else. Frames without Ethernet padding
+    only in `payload`."""
     for name, layer in (("UDP", UDP), ("TCP", TCP)):
         if layer in frame and (IP in frame or IPv6 in frame):
             return name, frame[layer].sport, frame[layer].dport
@@ -38,7 +40,8 @@ def ports(frame: Packet) -> tuple[str, int, int]:
 
 
 def asks(frame: Packet) -> tuple[str, bytes | int] | None:
-    """("dhcp", "dhcpv6", "tftp" or "http", what its answer is known by) of a frame from a machine, None for any other frame."""
+    """("dhcp", "dhcpv6", "tftp" or "http", what its answer is known by) of a frame from a machine,
+    None for any other frame."""
     kind, source, target = ports(frame)
     if kind == "UDP" and target == 67 and BOOTP in frame:
         return "dhcp", frame[BOOTP].xid
@@ -80,7 +83,8 @@ def described(frame: Packet) -> str:
 
 
 def _options(frame: Packet) -> Iterable[tuple[int, bytes]]:
-    """(code, value) of each DHCP option, by the bytes: scapy has a word for some values and none for others."""
+    """(code, value) of each DHCP option, by the bytes: scapy has a word for some values and none
+    for others."""
     data, at = bytes(frame[DHCP])[:], 0
     while at < len(data) and data[at] != 255:
         if data[at]:
@@ -90,7 +94,8 @@ def _options(frame: Packet) -> Iterable[tuple[int, bytes]]:
 
 
 def essence(protocol: str, frame: Packet) -> dict[str, Any]:
-    """What matters of an answer, JSON-ready: what it is, addresses, files, and what else firmware goes on by."""
+    """What matters of an answer, JSON-ready: what it is, addresses, files, and what else firmware
+    goes on by."""
     return {"dhcp": _dhcp, "dhcpv6": _dhcpv6, "tftp": _tftp, "http": _http}[protocol](frame)
 
 
@@ -131,7 +136,8 @@ def _tftp(frame: Packet) -> dict[str, Any]:
 
 
 def tftp(data: bytes) -> dict[str, Any]:
-    """The first packet of a transfer, or its refusal. Files differ in length: `tsize` has no value."""
+    """The first packet of a transfer, or its refusal. Files differ in length: `tsize` has no
+    value."""
     kind = int.from_bytes(data[:2], "big")
     if kind == 6:
         words = data[2:-1].decode("ascii").split("\0")
@@ -154,8 +160,8 @@ def http(status: int, headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def distilled(frames: Iterable[Packet], mac: str) -> list[tuple[Packet, dict[str, Any]]]:
-    """What a machine asked and was answered, each with the essence of the first answer to it. A segment that was sent again
-    is there once."""
+    """What a machine asked and was answered, each with the essence of the first answer to it. A
+    segment that was sent again is there once."""
     found: list[tuple[Packet, dict[str, Any]]] = []
     last: dict[tuple[str, bytes | int], int] = {}
     for frame in frames:

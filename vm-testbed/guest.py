@@ -1,8 +1,9 @@
-"""One QEMU machine on a bridge in a network namespace of its own, booted straight from minOS's kernel and initramfs.
+"""One QEMU machine on a bridge in a network namespace of its own, booted straight from minOS's
+kernel and initramfs.
 
-For tests and benchmarks of what the kernel does on a node (krbd, dm-verity), which the machine underneath may not have: no
-BMC, no firmware, no head; six seconds to the first line of Python. A Ceph cluster can live in the same namespace.
-"""
+For tests and benchmarks of what the kernel does on a node (krbd, dm-verity), which the machine
+underneath may not have: no BMC, no firmware, no head; six seconds to the first line of Python. A
+Ceph cluster can live in the same namespace. """
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _CLONE_NEWNET = 0x40000000
 
 
 class Guest:
-    """The namespace, and the machine in it when it is started. `with Guest(...) as guest:` takes both away again."""
+    """The namespace, and the machine in it when it is started. `with Guest(...) as guest:` takes
+    both away again."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

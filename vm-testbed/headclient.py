@@ -1,4 +1,5 @@
-"""A running head as a program talks to it, over its Unix socket: what HeadRun, HostSite and the benchmarks have in common."""
+"""A running head as a program talks to it, over its Unix socket: what HeadRun, HostSite and the
+benchmarks have in common."""
 
 from __future__ import annotations
 
@@ -34,21 +35,23 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class HeadClient:
-    """A head by its socket. `process` is its own process while it runs, which writes to `log_file`. It serves when all its modules
-    run but those in `without`."""
+    """A head by its socket. `process` is its own process while it runs, which writes to `log_file`.
+    It serves when all its modules run but those in `without`."""
 
     def __init__(self, socket: Path, log_file: Path, without: Collection[str] = ()) -> None:
         self.socket, self.log_file, self.without = socket, log_file, without
         self.process: subprocess.Popen[Any] | None = None
 
     def serve(self, start: Callable[[IO[bytes]], subprocess.Popen[Any]], limit_s: float = 120.0) -> None:
-        """Starts its process, whose output goes to the given file; returns when it serves. Raises HeadRunError."""
+        """Starts its process, whose output goes to the given file; returns when it serves. Raises
+        HeadRunError."""
         with self.log_file.open("ab") as log:
             self.process = start(log)
         self.wait("the head serves", self.serving, limit_s)
 
     def serving(self) -> bool:
-        """Whether the API answers and all services run. Raises HeadRunError when the process has ended."""
+        """Whether the API answers and all services run. Raises HeadRunError when the process has
+        ended."""
         if self.process is not None and self.process.poll() is not None:
             raise HeadRunError(f"the head has ended:\n{self.log()[-3000:]}")
         try:
@@ -72,8 +75,8 @@ class HeadClient:
             process.wait(30)
 
     def api(self, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
-        """One request. Raises HeadRunError with the answer when it is an error, OSError when the head is away; TimeoutError tells
-        what the head is at."""
+        """One request. Raises HeadRunError with the answer when it is an error, OSError when the
+        head is away; TimeoutError tells what the head is at."""
         connection = UnixConnection(str(self.socket), timeout)
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None)
@@ -101,7 +104,8 @@ class HeadClient:
         return [e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)]
 
     def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
-        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with the state of things."""
+        """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with
+        the state of things."""
         start = time.monotonic()
         while not condition():
             if time.monotonic() - start > patience(limit_s):

@@ -26,9 +26,10 @@ def dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def init(data: Path, inside: Sequence[str], settings: Mapping[str, Any], *, interface: str = "br0", cache: Path | None = None,
          python: str = sys.executable, profile: str = "virtual", disktools: bool = True) -> None:
-    """Makes a data directory. `inside` is the command that enters the head's network, `settings` are keys of config.yaml, dotted.
-    With `cache`, which has the kernel package, it builds what nodes boot, by `profile`, with the programs for disks or without.
-    Raises HeadRunError with what it said."""
+    """Makes a data directory. `inside` is the command that enters the head's network, `settings`
+    are keys of config.yaml, dotted. With `cache`, which has the kernel package, it builds what
+    nodes boot, by `profile`, with the programs for disks or without. Raises HeadRunError with what
+    it said."""
     boot = ["--no-boot"] if cache is None else ["--cache", str(cache), "--profile", profile]
     if not disktools:
         boot.append("--no-disktools")

@@ -1,7 +1,7 @@
-"""Runs a Layercake head over a virtual rack, the way an administrator would: by its command line and its Unix socket.
+"""Runs a Layercake head over a virtual rack, the way an administrator would: by its command line
+and its Unix socket.
 
-The demo, the VM tests and the benchmarks share it.
-"""
+The demo, the VM tests and the benchmarks share it. """
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ INTERFACE = "br0"
 
 
 class HeadRun(HeadClient):
-    """One head, in the rack's network. `data` is its data directory, `code` where the Layercake is that serves: another version,
-    perhaps; `profile` is the boot profile of its boot set, which has the programs for disks with `disktools`."""
+    """One head, in the rack's network. `data` is its data directory, `code` where the Layercake is
+    that serves: another version, perhaps; `profile` is the boot profile of its boot set, which has
+    the programs for disks with `disktools`."""
 
     def __init__(self, rack: Rack, data: Path, profile: str = "virtual", *, disktools: bool = True) -> None:
         super().__init__(Path("/run") / f"{rack.namespace}-api.sock", data / "head.log")
@@ -46,7 +47,8 @@ class HeadRun(HeadClient):
         return {**os.environ, "LAYERCAKE_SOCKET": str(self.socket), "PYTHONPATH": str(self.code), "COLUMNS": "160"}
 
     def init(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Makes the data directory and minOS; `settings` are those that an administrator would choose here (nested)."""
+        """Makes the data directory and minOS; `settings` are those that an administrator would
+        choose here (nested)."""
         # Outside the rack's network, which has no way to the package registry.
         profiles.fetch(profiles.KNOWN[self.profile], CACHE)
         if self.disktools:
@@ -105,7 +107,8 @@ class HeadRun(HeadClient):
         return done
 
     def follow(self, arguments: Sequence[str], line: Callable[[str], None]) -> int:
-        """Runs the command line as a person would; `line` gets each line as it is printed. Returns the exit status."""
+        """Runs the command line as a person would; `line` gets each line as it is printed. Returns
+        the exit status."""
         argv = [sys.executable, "-m", "layercake.cli.main", *arguments]
         with subprocess.Popen(argv, cwd=self.code, env={**self.environment, "PYTHONUNBUFFERED": "1"}, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -136,7 +139,8 @@ class HeadRun(HeadClient):
         return self.wait("nodes converge", done, limit_s)
 
     def describe(self) -> str:
-        """The nodes, their explanations and the end of the head's log: what one wants to read when a test fails."""
+        """The nodes, their explanations and the end of the head's log: what one wants to read when
+        a test fails."""
         try:
             texts = [self.api("GET", f"/v1/nodes/{name}/explain")["text"] for name in self.nodes()]
             events = self.api("GET", "/v1/events?limit=60")["events"]

@@ -1,12 +1,12 @@
-"""A head for pretended nodes, as a process: `python -m layercake ... serve`, and beside it a join token for each node that asks.
+"""A head for pretended nodes, as a process: `python -m layercake ... serve`, and beside it a join
+token for each node that asks.
 
-A real node gets its token from the network boot. Pretended nodes have no firmware, so this writes the token that a boot would
-carry to DATA/tokens/NAME when it finds DATA/tokens/NAME.boots.
+A real node gets its token from the network boot. Pretended nodes have no firmware, so this writes
+the token that a boot would carry to DATA/tokens/NAME when it finds DATA/tokens/NAME.boots.
 
     python vm-testbed/hosthead.py DATA [CODE]
 
-CODE is where the Layercake is that is run: another version, unpacked.
-"""
+CODE is where the Layercake is that is run: another version, unpacked. """
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WINDOW_S = 3600.0
 
 
 def write_tokens(head: Head, directory: Path) -> None:
-    """For each node that asks by a file NAME.boots, as one that boots asks its firmware's DHCP server, a token in NAME that only
-    root reads."""
+    """For each node that asks by a file NAME.boots, as one that boots asks its firmware's DHCP
+    server, a token in NAME that only root reads."""
     directory.mkdir(mode=0o700, exist_ok=True)
     for asked in directory.glob("*.boots"):
         asked.unlink()

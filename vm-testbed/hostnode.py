@@ -1,7 +1,8 @@
-"""A pretended node on this machine: a real agent under its real supervisor, in a mount and a network namespace of its own.
+"""A pretended node on this machine: a real agent under its real supervisor, in a mount and a
+network namespace of its own.
 
-Each has a veth to the head's namespace, no power and no firmware: the caller gives it the token that a boot would.
-"""
+Each has a veth to the head's namespace, no power and no firmware: the caller gives it the token
+that a boot would. """
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ def _ip(*arguments: str) -> None:
 
 
 def ask_for_token(data: Path, name: str) -> Path:
-    """Begins a boot, as a firmware does that asks by DHCP: a head that hosthead.py runs on `data` answers with a new token in the
-    file that is returned, which ends the session of the boot before."""
+    """Begins a boot, as a firmware does that asks by DHCP: a head that hosthead.py runs on `data`
+    answers with a new token in the file that is returned, which ends the session of the boot
+    before."""
     path = data / "tokens" / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -68,8 +70,8 @@ class HeadNamespace:
 
 
 class HostNode:
-    """One pretended node, with the last byte of its address as `number`. `code` is where its Layercake is, `boot` the boot set that
-    it says it runs; an older agent knows of none."""
+    """One pretended node, with the last byte of its address as `number`. `code` is where its
+    Layercake is, `boot` the boot set that it says it runs; an older agent knows of none."""
 
     def __init__(self, head: HeadNamespace, name: str, number: int, directory: Path) -> None:
         self.name = name
@@ -107,8 +109,9 @@ class HostNode:
         return f"v{self.namespace[4:]}"
 
     def _unplug(self) -> None:
-        """Takes the namespaces' link and the node's namespace away. The link goes first: with the namespace it would go later, when
-        the kernel gets round to it, and its name would be in the way of the next start."""
+        """Takes the namespaces' link and the node's namespace away. The link goes first: with the
+        namespace it would go later, when the kernel gets round to it, and its name would be in the
+        way of the next start."""
         subprocess.run(["ip", "-n", self._head.name, "link", "del", self._peer], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
 
@@ -141,7 +144,8 @@ class HostNode:
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
     def inside(self, path: Path) -> Path:
-        """A path of the node's own mounts, as it is reached from here. Raises OSError if the node does not run."""
+        """A path of the node's own mounts, as it is reached from here. Raises OSError if the node
+        does not run."""
         if self._process is None:
             raise ProcessLookupError(f"{self.name} does not run")
         return Path(f"/proc/{self._process.pid}/root") / str(path).lstrip("/")
@@ -160,7 +164,8 @@ class HostNode:
         return [int(pid) for pid in found.stdout.split()]
 
     def kill(self) -> None:
-        """What pulling the plug does: agent and containers end at once, and nothing is tidied up."""
+        """What pulling the plug does: agent and containers end at once, and nothing is tidied
+        up."""
         process, self._process = self._process, None
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):

@@ -1,5 +1,5 @@
-"""A head and pretended nodes on this machine, each in a network namespace of its own: for tests and benchmarks that need many
-real agents and no machines. The head is a process that can be killed."""
+"""A head and pretended nodes on this machine, each in a network namespace of its own: for tests and
+benchmarks that need many real agents and no machines. The head is a process that can be killed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OVER = ("done", "failed", "aborted", "paused")
 
 
 class HostSite(HeadClient):
-    """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image, if there are images.
+    """So many nodes, h0 and on. `up` returns when each is in sync and runs the first image, if
+    there are images.
 
-    `modules` are the site's own, `python` is the interpreter that the head runs in. `code` is where the head's Layercake is,
-    `environment` what its process is given beside the usual.
-    """
+    `modules` are the site's own, `python` is the interpreter that the head runs in. `code` is where
+    the head's Layercake is, `environment` what its process is given beside the usual. """
 
     def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
                  store: ImageSettings | None = None, groups: Sequence[str] = (), modules: Mapping[str, SiteModule] | None = None,
@@ -113,7 +113,8 @@ class HostSite(HeadClient):
         self._end(signal.SIGTERM)
 
     def written(self) -> None:
-        """Waits until what the head has told so far is on its disk: half a second of it is lost by a kill."""
+        """Waits until what the head has told so far is on its disk: half a second of it is lost by
+        a kill."""
         newest = max(int(e["id"]) for e in self.api("GET", "/v1/events?limit=5")["events"])
         self.wait("all events are written", lambda: self._kept() >= newest, 120)
 

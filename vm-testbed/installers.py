@@ -7,6 +7,8 @@ virtual environment, as `prefetch.py ITEM`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -23,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+LOG = ROOT / "build" / "prepare.log"
 VENV_LIBVIRT = ROOT / ".venv-libvirt"
 CACHE = Path(os.environ.get("LAYERCAKE_CACHE", Path.home() / ".cache" / "layercake"))
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -45,10 +48,14 @@ QUIET = {
 LISTS = Path("/var/lib/apt/lists/partial")
 _FRESH_S = 600.0
 """How long the lists of packages are new, in seconds after their update."""
+_BUSY_S = 300.0
+"""How long another apt is waited for, in seconds."""
 _NEW_S = 6 * 3600.0
 NPM = ("examples/modules/thermal-node", "tests/access/provider", "tests/dashboard")
 DASHBOARD = ROOT / "layercake" / "dashboard"
 XTERM = DASHBOARD / "web" / "xterm"
+LOCKS = ("requirements.lock", "requirements-demo.lock", "requirements-dev.lock")
+"""Each has all that is in those before it."""
 PACKAGES, LIBRARIES = "Debian packages", "Python libraries"
 KERNEL, BASE = "the nodes' kernel", "the images' Debian"
 
@@ -59,10 +66,10 @@ def debian(names: Sequence[str]) -> Step:
     """Installs the packages of these names that are missing."""
 
     def install(shell: Shell) -> None:
-        shell(
-            "dpkg", "--configure", "-a", env=QUIET
-        )  # a run that was interrupted may have left some half installed
-        if shell.attempt > 1 or time.time() - LISTS.stat().st_mtime > _FRESH_S:
+        _wait_for_apt(shell)
+        if shell.attempt > 1:  # an earlier run that was interrupted may have left some half done
+            shell("dpkg", "--configure", "-a", env=QUIET)
+        if shell.attempt > 1 or not LISTS.exists() or _age_s(LISTS) > _FRESH_S:
             shell(*APT, "update", env=QUIET)
         shell(
             *APT,
@@ -76,6 +83,22 @@ def debian(names: Sequence[str]) -> Step:
         )
 
     return Step(PACKAGES, install, 40.0, needed=lambda: bool(missing(names)))
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
+
+
+def _wait_for_apt(shell: Shell) -> None:
+    """A new machine updates itself at its first start: its apt holds the lists, for which apt-get
+    does not wait."""
+    lock, end = LISTS.parent / "lock", time.monotonic() + _BUSY_S
+    while lock.exists() and time.monotonic() < end:
+        with lock.open("r+b") as file, contextlib.suppress(OSError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        shell.detail = "another apt is at work; waiting until it is done"
+        time.sleep(1.0)
 
 
 def missing(names: Sequence[str]) -> list[str]:
@@ -131,16 +154,15 @@ def libraries(lock: str) -> Step:
         stamp.write_text(_key(lock))
 
     def needed() -> bool:
-        return not any(
-            _stamped(VENV / f".{name}", name) for name in (lock, "requirements-dev.lock")
-        )
+        return not any(_stamped(VENV / f".{name}", name) for name in LOCKS[LOCKS.index(lock) :])
 
     return Step(LIBRARIES, install, 20.0, (PACKAGES,), needed)
 
 
 def _key(lock: str) -> str:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    parts = [(ROOT / lock).read_bytes(), repr(project).encode(), os.fsencode(ROOT)]
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packaged = repr((told["project"], told["tool"]["setuptools"])).encode()
+    parts = [(ROOT / lock).read_bytes(), packaged, os.fsencode(ROOT)]
     return hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
 
 
@@ -312,4 +334,5 @@ def images_base() -> Step:
         (PACKAGES,),
         lambda: not (CACHE / "images" / "systemd-bookworm.tar").exists(),
         background=True,
+        tries=1,  # it tries again by itself
     )

@@ -9,8 +9,10 @@ Standard library only."""
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +23,12 @@ from vrack.owner import OWNER, owned
 
 DEMO_PREFIX = "layercake-demo-"
 _RACK = re.compile(r"lc-[0-9a-f]{6}(-.*)?")
+_MADE = re.compile(r"[a-z0-9_]{8}")
+"""What tempfile.mkdtemp puts behind the prefix."""
 _RUN = Path("/run")
 _SURE_S = 3.0
 """Racks of older versions do not say whose they are, and have a namespace before they have a
 hypervisor: what is left over is so twice, this far apart, in seconds."""
-_YOUNG_S = 10.0
-"""A demo's directory exists for a moment before it says whose it is."""
 
 
 def remove(sleep: Callable[[float], None] = time.sleep) -> list[str]:
@@ -36,10 +38,22 @@ def remove(sleep: Callable[[float], None] = time.sleep) -> list[str]:
         sleep(_SURE_S)
     removed = [_remove_rack(name) for name in suspects if name in _racks()]
     for directory in Path(tempfile.gettempdir()).glob(f"{DEMO_PREFIX}*"):
-        if not _belongs_to_somebody(directory):
+        if _is_ours(directory) and not _belongs_to_somebody(directory):
             shutil.rmtree(directory, ignore_errors=True)
-            removed.append(f"directory {directory}")
+            if not directory.exists():
+                removed.append(f"directory {directory}")
     return removed
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a demo made it: by its name, its owner, and what is in it."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    made = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    named = _MADE.fullmatch(directory.name.removeprefix(DEMO_PREFIX)) is not None
+    return made and named and any((directory / name).exists() for name in (OWNER, "rack/rack.json"))
 
 
 def _racks() -> list[str]:
@@ -87,11 +101,4 @@ def _belongs_to_somebody(directory: Path) -> bool:
     with contextlib.suppress(OSError):
         text = (directory / "rack" / "rack.json").read_text()
         return any(netns.exists(name) for name in re.findall(r'"namespace": "(lc-[^"]+)"', text))
-    return time.time() - _modified(directory) < _YOUNG_S
-
-
-def _modified(directory: Path) -> float:
-    try:
-        return directory.stat().st_mtime
-    except OSError:
-        return 0.0
+    return True

@@ -1,8 +1,9 @@
-"""Faults that are planted in a rack, and what `layercake explain` makes of them: `python vm-testbed/plantedfaults.py`.
+"""Faults that are planted in a rack, and what `layercake explain` makes of them: `python
+vm-testbed/plantedfaults.py`.
 
-Each machine has one fault, but three, which lose their network together when all others have theirs. Prints what is said of each,
-and ends with 1 if a cause is not named. `--only PATTERN` plants those alone whose names match.
-"""
+Each machine has one fault, but three, which lose their network together when all others have
+theirs. Prints what is said of each, and ends with 1 if a cause is not named. `--only PATTERN`
+plants those alone whose names match. """
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ PLAIN = VmSpec()
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of one machine: what it is, by what its cause is recognised in what is said, and its machine."""
+    """A fault of one machine: what it is, by what its cause is recognised in what is said, and its
+    machine."""
 
     name: str
     said: str
@@ -135,8 +137,9 @@ class Planted:
             self._be_late(self.index["rogue DHCP server"])
 
     def _rogue(self, mac: str) -> None:
-        """Another machine on the rack's switch that gives one node an address, and a file that is not there. It tells
-        iPXE to wait for nobody else (option 175, suboption 176), as the head does: whose answer comes first is taken."""
+        """Another machine on the rack's switch that gives one node an address, and a file that is
+        not there. It tells iPXE to wait for nobody else (option 175, suboption 176), as the head
+        does: whose answer comes first is taken."""
         serve = ["exec", "dnsmasq", "--no-daemon", "--port=0", "--interface=rogue1", "--bind-interfaces", "--no-ping",
                  "--dhcp-range=10.99.0.240,10.99.0.249", "--dhcp-ignore=tag:!known", f"--dhcp-host={mac}", "--dhcp-boot=pxelinux.0",
                  "--dhcp-option-force=encap:175,176,1b", f"--dhcp-leasefile={self.directory / 'rogue.leases'}"]
@@ -150,7 +153,8 @@ class Planted:
                 raise HeadRunError(f"cannot plant another DHCP server: {command}: {done.stderr.strip()}")
 
     def _be_late(self, index: int) -> None:
-        """The head's answer to a machine that was switched on comes after the other server's; else it is a matter of luck."""
+        """The head's answer to a machine that was switched on comes after the other server's; else
+        it is a matter of luck."""
         leases = self.directory / "rogue.leases"
         self.head.wait("the machine is on", lambda: self.rack.machine(index)["starts"] > 0, 300)
         pxe = next(s["pid"] for s in self.head.api("GET", "/v1/status")["services"] if s["name"] == "pxe")
@@ -162,7 +166,8 @@ class Planted:
                 os.kill(pxe, signal.SIGCONT)
 
     def _hold_console(self, address: str) -> None:
-        """Somebody else has opened a machine's console and left it open: the BMC has one session for it."""
+        """Somebody else has opened a machine's console and left it open: the BMC has one session
+        for it."""
         secrets, (ours, its) = self.rack.secrets, pty.openpty()
         assert secrets is not None  # noqa: S101 (the rack is up)
         self.rack.exec(["ipmitool", "-I", "lanplus", "-C", "3", "-H", address, "-U", USERNAME, "-f",

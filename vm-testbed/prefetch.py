@@ -1,9 +1,9 @@
-"""Fetches what tests, demo and benchmarks need from Debian's archive, before they run; it is kept in the cache.
+"""Fetches what tests, demo and benchmarks need from Debian's archive, before they run; it is kept
+in the cache.
 
     python vm-testbed/prefetch.py [ITEM...]
 
-prepare.py runs it once for each item, several at once, and tries again what fails.
-"""
+prepare.py runs it once for each item, several at once, and tries again what fails. """
 
 from __future__ import annotations
 

@@ -103,7 +103,6 @@ _VAGRANT = "vm-testbed/packages-vagrant.txt"
 _DEMO_LOCK, _DEV_LOCK = "requirements-demo.lock", "requirements-dev.lock"
 
 TARGETS: dict[str, Target] = {
-    "run": Target("a head", (), "requirements.lock", root=False),
     "sim": Target(
         "a simulation", ("vm-testbed/packages-sim.txt",), "requirements.lock", root=False
     ),

@@ -10,42 +10,61 @@ output of other tools goes to build/prepare.log."""
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import leftovers
-from installers import ROOT
+from installers import LOG, ROOT
 from preparations import ADDITIONS, TARGETS, Target, target
 from progress import Progress
 from requirements import trouble
-from steps import Runner, StepError
+from steps import ENDINGS, Runner, StepError, deaf
 
-LOG = ROOT / "build" / "prepare.log"
+LOCK = ROOT / "build" / "prepare.lock"
 _INTERRUPTED = 130
 
 
 def prepare(wanted: Target, then: Sequence[str]) -> int:
     """Prepares a target and runs a command after it; the exit status."""
     LOG.parent.mkdir(exist_ok=True)
-    LOG.write_text("")
-    with Progress() as progress:
+    with Progress() as progress, alone(progress):
+        LOG.write_text("")
         for text in leftovers.remove() if wanted.racks else ():
             progress.line(f"a run that was killed has left {text}: removed")
         runner = Runner(progress, LOG)
         began = time.monotonic()
-        pool = runner.run(wanted.steps())
+        steps = wanted.steps()
+        if not then:  # nobody comes after it who would wait
+            steps = [replace(step, background=False) for step in steps]
+        pool = runner.run(steps)
         if time.monotonic() - began > 1.0:
             progress.line(f"    {progress.elapsed_s:6.1f} s  prepared")
     try:
         return run_after(then) if then else 0
     finally:
-        if then:
+        with deaf():
             runner.end()
-        pool.shutdown()
+            pool.shutdown()
+
+
+@contextlib.contextmanager
+def alone(progress: Progress) -> Iterator[None]:
+    """Another `make` may prepare the same clone: waits until it has."""
+    with LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.line("another `make` prepares this clone; waiting until it has")
+            progress.doing("waiting for the other `make`")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run_after(command: Sequence[str]) -> int:
@@ -56,7 +75,8 @@ def run_after(command: Sequence[str]) -> int:
         ["setpriv", "--pdeathsig", "TERM", "--", *command],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: process.terminate())
     return process.wait()
 
 
@@ -81,7 +101,8 @@ def main() -> int:
     if problem := trouble(wanted):
         print(problem, file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in ENDINGS:
+        signal.signal(number, signal.default_int_handler)
     try:
         return prepare(wanted, options.then)
     except StepError as error:

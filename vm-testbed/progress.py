@@ -94,7 +94,7 @@ class Progress:
     def _draw(self, status: str) -> None:
         full = round(_BAR * min(1.0, self.done))
         bar = "#" * full + "." * (_BAR - full)
-        text = f"[{bar}] {self.done:4.0%} {self.elapsed_s:5.0f} s  {status}"
+        text = f"[{bar}] {self.done:4.0%} {self.elapsed_s:5.0f} s  {' '.join(status.split())}"
         width = shutil.get_terminal_size().columns - 1
         with self._lock:
             self._write(f"\r\033[K{text[:width]}")

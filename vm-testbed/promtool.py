@@ -1,4 +1,5 @@
-"""Prometheus' own checker, out of Debian's package: the package itself would start a server on this machine."""
+"""Prometheus' own checker, out of Debian's package: the package itself would start a server on this
+machine."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from installers import missing
+from installers import CACHE, LOG, ROOT, VENV, missing
 
 if TYPE_CHECKING:
     from preparations import Target
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
 RELEASES = {"12": "bookworm", "13": "trixie"}
 """The releases of Debian that everything here works on."""
 MIB = 1 << 20
+SCRATCH = 1000 * MIB
+"""What a run writes and removes again."""
 
 
 def trouble(wanted: Target) -> str:
     """Why the target cannot be prepared on this machine, with what is needed; "" if it can."""
     why = (
         _system()
-        or (_machine(wanted) if wanted.racks else "")
         or (_root() if wanted.root else _packages(wanted))
+        or _writable()
+        or (_machine(wanted) if wanted.racks else "")
     )
     return f"cannot prepare {wanted.title}: {why}" if why else ""
 
@@ -73,11 +77,35 @@ def _machine(wanted: Target) -> str:
             f"{wanted.memory // MIB}; end other "
             "programs, or use a machine with 4 GB"
         )
-    free = shutil.disk_usage(Path.home()).free
-    if free < wanted.disk:
-        return (
-            f"{free // MIB} MiB are free below {Path.home()}, and {wanted.disk // MIB} are needed"
-        )
+    return _disk(wanted)
+
+
+def _disk(wanted: Target) -> str:
+    """What is installed and kept needs little more."""
+    steps = any(step.needed() for step in wanted.steps())
+    needed = wanted.disk if steps else SCRATCH
+    places = {_there(CACHE): needed, Path("/usr"): needed, Path(tempfile.gettempdir()): SCRATCH}
+    for place, least in places.items():
+        free = shutil.disk_usage(place).free
+        if free < least:
+            return f"{free // MIB} MiB are free in {place}, and {least // MIB} are needed"
+    return ""
+
+
+def _there(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    return path if path.exists() else _there(path.parent)
+
+
+def _writable() -> str:
+    """Why nothing can be put into the clone: root has prepared it before, say."""
+    for path in (ROOT, ROOT / "build", VENV, LOG):
+        if path.exists() and not os.access(path, os.W_OK):
+            owner = path.stat().st_uid
+            return (
+                f"{path} belongs to user {owner}; as root: chown -R {os.getuid()} {ROOT}, or use "
+                "a clone of your own"
+            )
     return ""
 
 

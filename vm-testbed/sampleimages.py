@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import signal
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -89,21 +89,22 @@ def crashing_image(marker: str) -> Path:
     )
 
 
-def started(*versions: str) -> subprocess.Popen[str]:
-    """A process that builds systemd images and then prints {version: path} as JSON."""
+def started(scratch: Path, *versions: str) -> subprocess.Popen[str]:
+    """A process that builds systemd images and then prints {version: path} as JSON. When it is
+    killed, every tool that it runs is gone, whatever it waits for; its files are in `scratch`."""
     return subprocess.Popen(
-        [sys.executable, __file__, *versions],
+        [*smallimages.ALONE, sys.executable, __file__, *versions],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
         start_new_session=True,
     )
 
 
 def main(versions: list[str]) -> int:
     """Builds these systemd images side by side; the exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the tools that it runs end with it
     with ThreadPoolExecutor(len(versions)) as pool:
         try:
             paths = dict(zip(versions, map(str, pool.map(systemd_image, versions)), strict=True))

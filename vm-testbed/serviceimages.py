@@ -1,7 +1,8 @@
-"""Three Debian images that do something: a web server and an SSH server under systemd, and a Slurm compute node without it.
+"""Three Debian images that do something: a web server and an SSH server under systemd, and a Slurm
+compute node without it.
 
-They are what a site's own Dockerfiles would make, in the form that tests and the demo can have without a registry.
-"""
+They are what a site's own Dockerfiles would make, in the form that tests and the demo can have
+without a registry. """
 
 from __future__ import annotations
 
@@ -20,11 +21,13 @@ SLURM_SCRIPTS = Path(__file__).resolve().parents[1] / "imageapi/slurm"
 """The prolog and epilog, `layercake-busy` as it is inside a container, and the image's init."""
 
 BUSY_DIRECTORY = "/run/layercake/busy.d"
-"""On the node; a container that shall be able to say that the node is BUSY has it mounted at the same place."""
+"""On the node; a container that shall be able to say that the node is BUSY has it mounted at the
+same place."""
 
 
 def build_web_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
-    """Debian with systemd and lighttpd, which answers `version` on port 80. Must run as root. Raises OperationFailed."""
+    """Debian with systemd and lighttpd, which answers `version` on port 80. Must run as root.
+    Raises OperationFailed."""
     with unpacked(debian_base(cache, "web", WEB_PACKAGES, suite)) as tree:
         prepare_systemd(tree, version)
         shutil.rmtree(tree / "var/www/html", ignore_errors=True)
@@ -35,8 +38,8 @@ def build_web_image(out: Path, cache: Path, *, version: str = "v1", suite: str =
 
 
 def build_ssh_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
-    """Debian with systemd and sshd, which has no host keys of its own: those are the node's. Must run as root. Raises
-    OperationFailed."""
+    """Debian with systemd and sshd, which has no host keys of its own: those are the node's. Must
+    run as root. Raises OperationFailed."""
     with unpacked(debian_base(cache, "ssh", SSH_PACKAGES, suite)) as tree:
         prepare_systemd(tree, version)
         for key in (tree / "etc/ssh").glob("ssh_host_*"):
@@ -48,9 +51,8 @@ def build_slurm_image(out: Path, cache: Path, *, version: str = "v1", munge_key:
                       suite: str = "bookworm") -> Path:
     """Debian with slurmd and munge. Must run as root. Raises OperationFailed.
 
-    `munge_key` becomes part of the image: for tests. A site mounts its own at /etc/munge/munge.key instead, because whoever
-    can fetch an image can read it.
-    """
+    `munge_key` becomes part of the image: for tests. A site mounts its own at /etc/munge/munge.key
+    instead, because whoever can fetch an image can read it. """
     with unpacked(debian_base(cache, "slurm", SLURM_PACKAGES, suite)) as tree:
         for name in ("prolog", "epilog", "layercake-busy"):
             write(tree / "usr/lib/layercake" / name, (SLURM_SCRIPTS / name).read_text(), 0o755)
@@ -67,11 +69,12 @@ def build_slurm_image(out: Path, cache: Path, *, version: str = "v1", munge_key:
 
 
 def slurm_container(server: str) -> dict[str, object]:
-    """How the Slurm image is run under the slurmctld at `server` (HOST or HOST:PORT): slurmd fetches its configuration there.
+    """How the Slurm image is run under the slurmctld at `server` (HOST or HOST:PORT): slurmd
+    fetches its configuration there.
 
-    slurm.conf needs SlurmctldParameters=enable_configless, PrologFlags=Alloc and the scripts in /usr/lib/layercake as Prolog and
-    Epilog; cgroup.conf beside it CgroupPlugin=cgroup/v2 and IgnoreSystemd=yes, because there is no systemd in the image.
-    """
+    slurm.conf needs SlurmctldParameters=enable_configless, PrologFlags=Alloc and the scripts in
+    /usr/lib/layercake as Prolog and Epilog; cgroup.conf beside it CgroupPlugin=cgroup/v2 and
+    IgnoreSystemd=yes, because there is no systemd in the image. """
     return {"systemd": False, "command": ["/init"], "env": {"SLURM_SERVER": server}, "stop_timeout_s": 20.0,
             "capabilities": ["SYS_NICE"],  # a job's processes are placed on processors
             "mounts": [{"kind": "bind", "source": BUSY_DIRECTORY, "target": BUSY_DIRECTORY}]}

@@ -1,8 +1,7 @@
 """Two small system images, for the demo, the tests, and as an example of what an image needs.
 
-The plain one is a single static program and a script; the systemd one is a minimal Debian whose first service says on
-the console that the system is up, and which version of the image it is.
-"""
+The plain one is a single static program and a script; the systemd one is a minimal Debian whose
+first service says on the console that the system is up, and which version of the image it is. """
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import fcntl
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,10 +68,13 @@ MASKED = ("console-getty.service", "getty.target", "systemd-logind.service", "ap
 PACKAGES = ("systemd", "systemd-sysv", "dbus")
 ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """In namespaces of its own for mounts and processes, and dead when its parent is."""
+PAUSES_S = (3.0, 10.0, 30.0)
+"""Before each further try at a mirror."""
 
 
 def build_plain_image(out: Path, marker: str, *, script: str = PLAIN_INIT) -> Path:
-    """An image of busybox and one script, about 1 MB. `marker` is in every line that it prints. Raises OperationFailed."""
+    """An image of busybox and one script, about 1 MB. `marker` is in every line that it prints.
+    Raises OperationFailed."""
     busybox = shutil.which("busybox")
     if not busybox:
         raise OperationFailed("cannot build the plain image: busybox is not installed", hint="apt-get install busybox-static")
@@ -88,14 +91,16 @@ def build_plain_image(out: Path, marker: str, *, script: str = PLAIN_INIT) -> Pa
 
 
 def build_systemd_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
-    """A minimal Debian with systemd. Must run as root; the base is made once and kept in the cache. Raises OperationFailed."""
+    """A minimal Debian with systemd. Must run as root; the base is made once and kept in the cache.
+    Raises OperationFailed."""
     with unpacked(debian_base(cache, "systemd", PACKAGES, suite)) as tree:
         prepare_systemd(tree, version)
         return squash(tree, out)
 
 
 def prepare_systemd(tree: Path, version: str) -> None:
-    """Makes a Debian with systemd fit for a container: no consoles, no hardware, a journal in memory, and a report at its end."""
+    """Makes a Debian with systemd fit for a container: no consoles, no hardware, a journal in
+    memory, and a report at its end."""
     units = tree / "etc/systemd/system"
     for unit in MASKED:
         (units / unit).unlink(missing_ok=True)
@@ -126,8 +131,8 @@ def unpacked(base: Path) -> Iterator[Path]:
 
 
 def debian_base(cache: Path, name: str, packages: Sequence[str], suite: str) -> Path:
-    """Debian's essential packages and some more, untouched, as a tar file; made once. Whoever asks for one that another process
-    is making waits for it. Raises OperationFailed."""
+    """Debian's essential packages and some more, untouched, as a tar file; made once. Whoever asks
+    for one that another process is making waits for it. Raises OperationFailed."""
     cache.mkdir(parents=True, exist_ok=True)
     base = cache / f"{name}-{suite}.tar"
     if base.exists():
@@ -140,19 +145,30 @@ def debian_base(cache: Path, name: str, packages: Sequence[str], suite: str) -> 
 
 
 def _bootstrap(base: Path, name: str, packages: Sequence[str], suite: str) -> None:
-    """Makes a base. mmdebstrap is alone with its mounts and processes, so that nothing of it is left when it is killed; its files
-    are in a directory that the next run clears."""
-    partial, scratch = base.with_name(f"partial-{base.name}"), base.with_name(f"partial-{base.name}.d")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
+    """Makes a base; a mirror that fails is asked again. mmdebstrap is alone with its mounts and
+    processes, so that nothing of it is left when it is killed; its files are in a directory that
+    the next run clears."""
+    partial = base.with_name(f"partial-{base.name}")
+    scratch = base.with_name(f"partial-{base.name}.d")
     excludes = [f"--dpkgopt=path-exclude=/{path}/*" for path in NOT_NEEDED[:5]]
-    try:
-        run([*ALONE, "mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(packages)}", *excludes, suite,
-             str(partial)], f"build the {name} image", "mmdebstrap",
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)})
-        partial.replace(base)
-    finally:
+    command = [*ALONE, "mmdebstrap", "--quiet", "--variant=essential",
+               f"--include={','.join(packages)}", *excludes, suite, str(partial)]
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0",
+                   "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)}
+    for pause in (*PAUSES_S, None):
         shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            run(command, f"build the {name} image", "mmdebstrap", env=environment)
+        except OperationFailed:
+            if pause is None:
+                raise
+            time.sleep(pause)
+        else:
+            partial.replace(base)
+            return
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:

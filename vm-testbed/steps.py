@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,11 @@ from progress import Progress
 TRIES = 4
 WAIT_S = 3.0
 """Before the second try, in seconds; three times as long before each later one."""
-END_S = 20.0
+END_S = 10.0
 """How long a program gets to end by itself after Ctrl-C: dpkg finishes the package that it is
 at."""
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""How a person, a service manager and a terminal that is closed end a command."""
 _SHOWN = 15
 _AT_MOST = 0.95
 """How much of a step is taken for done while it runs, by how long it takes as a rule."""
@@ -48,6 +50,7 @@ class Step:
     after: tuple[str, ...] = ()
     needed: Callable[[], bool] = lambda: True
     background: bool = False
+    tries: int = TRIES
 
 
 def shown(line: str) -> str:
@@ -124,6 +127,20 @@ class Shell:
         return self._process is not None
 
 
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """While something is taken down, another Ctrl-C does not stop that halfway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @dataclass
 class Runner:
     """Runs steps and tells a Progress about them; their programs' output goes to `log`."""
@@ -160,34 +177,37 @@ class Runner:
                     self.progress.line(f"    {self.progress.elapsed_s:6.1f} s  {step.name}: ready")
                 self.progress.done = self._share(todo, finished)
         except BaseException:
-            self.end()
-            pool.shutdown(cancel_futures=True)
+            with deaf():
+                self.end()
+                pool.shutdown(cancel_futures=True)
             raise
         return pool
+
+    def shells(self) -> list[Shell]:
+        """Those of the steps that are under way."""
+        return list(self._shells.values())
 
     def end(self) -> None:
         """Ends every program that runs: asks first, and kills what does not end."""
         self._ending.set()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            for shell in self._shells.values():
+            for shell in self.shells():
                 shell.end(number)
             limit = time.monotonic() + END_S
-            while time.monotonic() < limit and any(
-                shell.running for shell in self._shells.values()
-            ):
+            while time.monotonic() < limit and any(shell.running for shell in self.shells()):
                 time.sleep(0.05)
 
     def _attempt(self, step: Step) -> None:
         pause = WAIT_S
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, step.tries + 1):
             shell = self._shells[step.name] = Shell(step.name, self.log, self._ending, attempt)
             try:
-                step.run(shell)
+                self._run(step, shell)
             except StepError as error:
-                if attempt == TRIES or self._ending.is_set():
+                if attempt == step.tries or self._ending.is_set():
                     raise
                 self.progress.line(
-                    f"{error}\n    try {attempt} of {TRIES}; the next in {pause:.0f} s"
+                    f"{error}\n    try {attempt} of {step.tries}; the next in {pause:.0f} s"
                 )
                 if self._ending.wait(pause):
                     raise
@@ -195,6 +215,12 @@ class Runner:
             else:
                 self._shells.pop(step.name)
                 return
+
+    def _run(self, step: Step, shell: Shell) -> None:
+        try:
+            step.run(shell)
+        except OSError as error:
+            raise StepError(f"cannot prepare {step.name}: {error}") from None
 
     def _share(self, steps: Sequence[Step], finished: set[str]) -> float:
         """How much of all is done, 0 to 1: of steps that run, as much as the time that they have
@@ -208,5 +234,5 @@ class Runner:
         return done / (sum(step.weight for step in waited) or 1.0)
 
     def _status(self) -> str:
-        shells = list(self._shells.values())
+        shells = self.shells()
         return "; ".join(f"{s.name}: {s.detail[-60:]}" if s.detail else s.name for s in shells)

@@ -1,6 +1,8 @@
-"""The box of the Vagrantfile's head where none can be downloaded: a Debian 12 as Vagrant wants one, made by mmdebstrap and kept.
+"""The box of the Vagrantfile's head where none can be downloaded: a Debian 12 as Vagrant wants one,
+made by mmdebstrap and kept.
 
-What Layercake's package needs of Debian is on it already, and the nodes' kernel package: the head needs no network.
+What Layercake's package needs of Debian is on it already, and the nodes' kernel package: the head
+needs no network.
 
     python vm-testbed/vagrantbox.py      # makes it, and says where it is
 """
@@ -29,7 +31,8 @@ SIZE_GIB = 10
 SYSTEM = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "dbus", "openssh-server", "sudo", "rsync",
           "ifupdown", "isc-dhcp-client", "ca-certificates")
 KEY = Path("/usr/share/rubygems-integration/all/gems")
-"""Below it is the key that everybody knows, by which Vagrant comes in the first time; it puts another in its place."""
+"""Below it is the key that everybody knows, by which Vagrant comes in the first time; it puts
+another in its place."""
 _EXTLINUX = """default linux
 label linux
  linux /vmlinuz
@@ -71,8 +74,8 @@ tar -czf "$1" metadata.json Vagrantfile box.img
 
 
 def box(cache: Path = CACHE) -> Path:
-    """The box, as a file that `vagrant box add` takes. Must run as root; needs Debian's archive when there is none yet, or when
-    what is on it has changed. Raises OperationFailed."""
+    """The box, as a file that `vagrant box add` takes. Must run as root; needs Debian's archive
+    when there is none yet, or when what is on it has changed. Raises OperationFailed."""
     always, _ = depends((ROOT / "packages.txt").read_text())
     wanted = sorted({*SYSTEM, *always, *FROM_DEBIAN.values()})
     key = next(KEY.glob("vagrant-[0-9]*/keys/vagrant.pub"))

@@ -1,12 +1,13 @@
-"""`make vagrant`: the Vagrantfile as docs/howto/try-with-vagrant.md says it, from nothing to a rack that is up, and away again.
+"""`make vagrant`: the Vagrantfile as docs/howto/try-with-vagrant.md says it, from nothing to a rack
+that is up, and away again.
 
     python vm-testbed/vagrantwalk.py [--driver kvm|qemu]
 
-It is a fresh checkout's Vagrantfile, Debian's vagrant-libvirt, Layercake's package, and a box that is made here (vagrantbox.py),
-with which the head needs no network. libvirtd is one of its own, in a network namespace and in mounts of its own: nothing of this
-machine's libvirt, networks and boxes is touched. Every command is printed with what it says, and when. Fails if one does, or if
-something is left over.
-"""
+It is a fresh checkout's Vagrantfile, Debian's vagrant-libvirt, Layercake's package, and a box that
+is made here (vagrantbox.py), with which the head needs no network. libvirtd is one of its own, in a
+network namespace and in mounts of its own: nothing of this machine's libvirt, networks and boxes is
+touched. Every command is printed with what it says, and when. Fails if one does, or if something is
+left over. """
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ class Walk:
         print(f"\n[{time.monotonic() - self._start:6.1f} s] {text}", flush=True)
 
     def do(self, *command: str, quietly: bool = False) -> str:
-        """Types a command on the host, and shows what it says as it comes; its output. Raises OperationFailed when it fails."""
+        """Types a command on the host, and shows what it says as it comes; its output. Raises
+        OperationFailed when it fails."""
         self.say(f"# {shlex.join(command)}")
         said: list[str] = []
         bounded = self._inside("timeout", str(COMMAND_LIMIT_S), *command)

@@ -1,11 +1,12 @@
-"""From an empty Debian to a booted rack, with the package, as docs/howto/install-a-head.md says it, on machines of three types:
+"""From an empty Debian to a booted rack, with the package, as docs/howto/install-a-head.md says it,
+on machines of three types:
 
     python vm-testbed/walkthrough.py [--suite 12|13]
 
-The head is a clean Debian with systemd and nothing else on it (cleanroot.py), beside a rack of three machines (vrack): BIOS with an
-Intel card and IPMI, UEFI with another and Redfish, and UEFI with Secure Boot and Microsoft's keys. Every command is printed with
-what it says, and when. Fails if one does.
-"""
+The head is a clean Debian with systemd and nothing else on it (cleanroot.py), beside a rack of
+three machines (vrack): BIOS with an Intel card and IPMI, UEFI with another and Redfish, and UEFI
+with Secure Boot and Microsoft's keys. Every command is printed with what it says, and when. Fails
+if one does. """
 
 from __future__ import annotations
 
@@ -47,14 +48,16 @@ class Walk:
         self._start = time.monotonic()
 
     def do(self, command: str) -> str:
-        """Types a command on the head's machine; what it said. Raises OperationFailed when it fails."""
+        """Types a command on the head's machine; what it said. Raises OperationFailed when it
+        fails."""
         print(f"\n[{time.monotonic() - self._start:6.1f} s] # {command}", flush=True)
         said = self.machine.run("sh", "-c", command, timeout=LIMIT_S)
         print((said.stdout + said.stderr).rstrip(), flush=True)
         return said.stdout
 
     def until_converged(self) -> None:
-        """Looks at the nodes until all are as they are wanted. Raises OperationFailed with what the head has to say of them."""
+        """Looks at the nodes until all are as they are wanted. Raises OperationFailed with what the
+        head has to say of them."""
         end = time.monotonic() + patience(LIMIT_S)
         while time.monotonic() < end:
             nodes = json.loads(self.machine.run("layercake", "node", "list", "--json").stdout)["nodes"]
@@ -64,8 +67,9 @@ class Walk:
         raise OperationFailed("the rack does not come up:\n" + self.machine.run("sh", "-c", "layercake node explain @all").stdout)
 
     def supply(self, package: Path) -> None:
-        """What an administrator brings: the package, the BMCs' password and certificate, an inventory, an image; and the kernel's
-        package, for there is no way to Debian's archive here."""
+        """What an administrator brings: the package, the BMCs' password and certificate, an
+        inventory, an image; and the kernel's package, for there is no way to Debian's archive
+        here."""
         if self.rack.secrets is None:
             raise OperationFailed("cannot write an inventory: the rack is not up")
         self.machine.put(package)

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import installers
 import leftovers
 import preparations
+import prepare
 import pytest
 import requirements
 import steps
@@ -26,7 +28,7 @@ from preparations import TARGETS, target
 from progress import QUIET_S, Progress
 from steps import Runner, Shell, Step, StepError
 from vrack import netns
-from vrack.owner import OWNER, claim
+from vrack.owner import OWNER, claim, owned
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -260,7 +262,16 @@ def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    old, mine = tmp_path / f"{leftovers.DEMO_PREFIX}old", tmp_path / f"{leftovers.DEMO_PREFIX}mine"
+    others = []
+    for name in ("notes", "test", "abcdefgh", "another_one"):  # like a demo's, and none
+        directory = tmp_path / f"{leftovers.DEMO_PREFIX}{name}"
+        directory.mkdir()
+        others.append(directory / "thesis.tex")
+        others[-1].write_text("somebody's")
+    old, mine = (
+        tmp_path / f"{leftovers.DEMO_PREFIX}oldoldol",
+        tmp_path / f"{leftovers.DEMO_PREFIX}mineming",
+    )
     for directory in (old, mine):
         directory.mkdir()
     claim(mine / OWNER)
@@ -284,6 +295,7 @@ def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(
         assert inside.wait(patience(20)) in (-signal.SIGTERM, -signal.SIGKILL)
         assert not netns.exists(dead) and netns.exists(lives) and not socket.exists()
         assert mine.exists() and not old.exists()
+        assert [file.read_text() for file in others] == ["somebody's"] * len(others)
     finally:
         hypervisor.communicate()
         inside.kill()
@@ -297,7 +309,10 @@ PARENT = "import sys, prepare; sys.exit(prepare.run_after(['sh', '-c', sys.argv[
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_command_ends_with_what_prepared_it(number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True, cwd=ROOT / "vm-testbed"
+        [sys.executable, "-c", PARENT, CHILD],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT / "vm-testbed",
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "up\n"
@@ -321,3 +336,64 @@ def test_ctrl_c_is_left_to_the_command(tmp_path: Path) -> None:
         os.killpg(parent.pid, signal.SIGINT)
         assert parent.stdout.read() == "tidying\n"
     assert parent.returncode == 3
+
+
+@pytest.mark.parametrize("text", ["", "abc def", "1", "1 2 3", "999999999 1"])
+def test_who_owns_something_is_read_with_care(tmp_path: Path, text: str) -> None:
+    file = tmp_path / OWNER
+    file.write_text(text)
+    assert not owned(file)
+    file.unlink()
+    os.mkfifo(file)
+    assert owned(file) is None, "nobody waits for what a stranger does not write"
+
+
+def test_a_second_ctrl_c_does_not_stop_what_takes_down(runner: Runner) -> None:
+    """The first ends the step; those that come while it ends change nothing."""
+
+    def stubborn(shell: Shell) -> None:
+        shell(
+            "sh",
+            "-c",
+            "trap '' INT; trap 'sleep 0.3; exit' TERM; echo up; while :; do sleep 0.05; done",
+        )
+
+    def press() -> None:
+        while not any(shell.detail == "up" for shell in runner.shells()):
+            pass
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([Step("stubborn", stubborn)])
+    pressing.join()
+    assert not any(shell.running for shell in runner.shells())
+
+
+def test_two_makes_in_one_clone_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "LOCK", tmp_path / "lock")
+    out = io.StringIO()
+    with prepare.alone(Progress(out, Clock())):
+        second = subprocess.Popen(
+            [sys.executable, "-c", SECOND, str(tmp_path / "lock")],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT / "vm-testbed",
+        )
+        assert second.stdout is not None
+        assert "another `make` prepares this clone" in second.stdout.readline()
+    assert second.communicate()[0].endswith("mine\n")
+    assert out.getvalue() == ""
+
+
+SECOND = """
+import pathlib, prepare, progress, sys
+prepare.LOCK = pathlib.Path(sys.argv[1])
+with prepare.alone(progress.Progress()):
+    print("mine")
+"""

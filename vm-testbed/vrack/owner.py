@@ -4,6 +4,7 @@ that still runs."""
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 OWNER = "owner"
@@ -29,7 +30,10 @@ def claim(file: Path) -> None:
 def owned(file: Path) -> bool | None:
     """Whether the process that claimed it still runs; None if nobody did."""
     try:
-        pid, _ = text = file.read_text().split()
+        found = file.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return None  # anybody may write into /tmp
+        pid, started = file.read_text().split()
+        return identity(int(pid)) == f"{int(pid)} {int(started)}"
     except (OSError, ValueError):
         return None
-    return identity(int(pid)) == " ".join(text)

@@ -3,6 +3,7 @@ builder's cache, by its content."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -48,7 +49,8 @@ def compress(data: bytes, compression: str, cache: Path | None = None) -> bytes:
         write_atomic(file, _digest(packed) + packed, mode=0o644)
         _forget(file.parent)
     else:
-        os.utime(file)
+        with contextlib.suppress(FileNotFoundError):  # another build has forgotten it meanwhile
+            os.utime(file)
     return packed
 
 
