@@ -102,6 +102,9 @@ _ALL = (_HEAD, _RACK, _CEPH, _TESTS)
 _VAGRANT = "vm-testbed/packages-vagrant.txt"
 _DEMO_LOCK, _DEV_LOCK = "requirements-demo.lock", "requirements-dev.lock"
 
+_TESTS_DISK = 9000 * MIB
+"""Packages 2 GB, what is kept 5 GB, and racks."""
+
 TARGETS: dict[str, Target] = {
     "sim": Target(
         "a simulation", ("vm-testbed/packages-sim.txt",), "requirements.lock", root=False
@@ -125,10 +128,20 @@ TARGETS: dict[str, Target] = {
     "install": Target("the development environment", _ALL, _DEV_LOCK, (xterm,)),
     "deb": Target("the package", (*_ALL, "vm-testbed/packages-deb.txt"), _DEV_LOCK, (xterm,)),
     "fetch": Target(
-        "the benchmarks", _ALL, _DEV_LOCK, (xterm, images_base, *for_tests()), racks=True
+        "the benchmarks",
+        _ALL,
+        _DEV_LOCK,
+        (xterm, images_base, *for_tests()),
+        racks=True,
+        disk=_TESTS_DISK,
     ),
     "test-fast": Target(
-        "the tests", _ALL, _DEV_LOCK, (xterm, node_modules, images_base, *for_tests()), racks=True
+        "the tests",
+        _ALL,
+        _DEV_LOCK,
+        (xterm, node_modules, images_base, *for_tests()),
+        racks=True,
+        disk=_TESTS_DISK,
     ),
     "test": Target(
         "the tests",
@@ -136,6 +149,7 @@ TARGETS: dict[str, Target] = {
         _DEV_LOCK,
         (xterm, node_modules, libvirt_libraries, images_base, *for_tests()),
         racks=True,
+        disk=_TESTS_DISK,
     ),
 }
 """What can be prepared, by the name that the Makefile has for it."""
