@@ -18,6 +18,8 @@ from layercake.kraken.errors import InputError
 MARK = "layercake-sim"
 """The file by which a directory is known to be a simulation's own; it is locked while one runs
 there."""
+_KEPT = b"kept\n"
+"""What stands in that file where the directory is kept at the end (`--keep`)."""
 PREFIX = "layercake-sim-"
 _RETRIES_S, _RETRY_S = 10.0, 0.1
 _PATH_LENGTH = 90  # a Unix socket's path has room for 107 characters, with the file's name
@@ -73,7 +75,17 @@ def _claimed(directory: Path) -> int:
             shutil.rmtree(path)
         elif path != mark:
             path.unlink()
+    os.ftruncate(lock, 0)  # one that was kept belongs to this run now
     return lock
+
+
+def keep(lock: int) -> None:
+    """Marks a directory that was claimed, so that it stays when nothing runs there any more, even
+    if this process is killed. Raises InputError."""
+    try:
+        os.pwrite(lock, _KEPT, 0)
+    except OSError as error:
+        raise InputError(f"cannot mark the directory as kept: {error.strerror}") from None
 
 
 def _lock(mark: Path) -> int | None:
@@ -106,8 +118,8 @@ def remove(directory: Path) -> None:
 
 
 def sweep() -> list[Path]:
-    """Removes temporary directories of simulations of this user that do not run any more; which
-    they were."""
+    """Removes temporary directories of simulations of this user that do not run any more and were
+    not to be kept; which they were."""
     swept = []
     for directory in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
         with suppress(OSError):
@@ -119,8 +131,10 @@ def sweep() -> list[Path]:
             ):
                 continue
             lock = _lock(directory / MARK)
-            if lock is not None:
+            if lock is None:
+                continue
+            if os.pread(lock, len(_KEPT), 0) != _KEPT:
                 remove(directory)
-                os.close(lock)
                 swept.append(directory)
+            os.close(lock)
     return swept

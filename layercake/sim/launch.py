@@ -70,7 +70,9 @@ def launch(options: Mapping[str, Any], *, place: Path | None = None, listen: str
         directory.sweep()
         path = place.absolute() if place is not None else directory.temporary()
         lock = _claimed(path, temporary=place is None)
-        if not keep:
+        if keep:
+            directory.keep(lock)
+        else:
             stack.callback(directory.remove, path)
         return child.run(*_command({**options, "directory": str(path)}, lock, listener))
 

@@ -4,6 +4,7 @@ a simulation."""
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import tempfile
@@ -16,7 +17,7 @@ from layercake.api.route import Reach
 from layercake.api.simulated import CALLS, ROUTES
 from layercake.head import modules
 from layercake.kraken.errors import InputError
-from layercake.sim import directory
+from layercake.sim import directory, launch, namespace
 from layercake.sim.listener import open_listener, url_of
 from layercake.sim.screen import Screen
 
@@ -55,6 +56,30 @@ def test_what_a_killed_simulation_left_is_removed_by_the_next_one_and_nothing_el
     assert directory.sweep() == [left]
     assert sorted(tmp_path.iterdir()) == sorted([runs, other]) and (other / "thesis.tex").exists()
     os.close(lock)
+
+
+def test_a_kept_directory_stays_for_the_next_run_and_can_be_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(child: object, words: list[str], descriptors: list[int]) -> int:
+        for lock in descriptors:
+            assert json.loads(words[-1])["lock"] == lock
+            log = Path(json.loads(words[-1])["directory"]) / "head.log"
+            log.write_text("why it failed")
+            os.close(lock)
+        return 0
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(namespace, "refused", lambda: "")
+    monkeypatch.setattr(launch._Child, "run", play)
+    assert launch.launch({"keep": True}) == 0
+    (kept,) = tmp_path.iterdir()
+    assert launch.launch({"keep": False}) == 0
+    assert list(tmp_path.iterdir()) == [kept]
+    assert (kept / "head.log").read_text() == "why it failed"
+
+    os.close(directory.claim(kept))  # used again, by --dir, and killed
+    assert directory.sweep() == [kept] and list(tmp_path.iterdir()) == []
 
 
 def test_nothing_but_a_simulations_directory_is_removed(tmp_path: Path) -> None:
