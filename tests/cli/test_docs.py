@@ -111,29 +111,21 @@ def test_links_become_what_one_types_and_what_is_typed_stays() -> None:
     assert shown.endswith("- Consoles: `layercake docs howto/consoles`\n")
 
 
-@pytest.mark.parametrize(("lines", "paged"), [(10, True), (4000, False)])
-def test_a_terminal_shows_it_drawn_and_by_the_pager_where_it_is_long(
-    lines: int, paged: bool, tmp_path: Path
-) -> None:
-    pager = tmp_path / "pager"
-    pager.write_text("#!/bin/sh\necho PAGED\ncat\n")
+def on_terminal(page: str, pager: Path, script: str, **environment: str) -> str:
+    """What a terminal of 80 columns shows of a page, where PAGER is a script."""
+    pager.write_text(script)
     pager.chmod(0o755)
     ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "PAGER": str(pager),
-        "COLUMNS": "80",
-        "LINES": str(lines),
-        "TERM": "xterm",
-        "NO_COLOR": "1",
-    }
+    given = {
+        name: value for name, value in os.environ.items() if name not in ("LESS", "NO_COLOR")
+    } | {"PAGER": str(pager), "COLUMNS": "80", "TERM": "xterm", **environment}
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         process = subprocess.Popen(
-            [sys.executable, "-m", "layercake.cli.main", "docs", "consoles"],
+            [sys.executable, "-m", "layercake.cli.main", "docs", page],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=environment,
+            env=given,
             cwd=ROOT,
         )
         os.close(theirs)
@@ -147,7 +139,27 @@ def test_a_terminal_shows_it_drawn_and_by_the_pager_where_it_is_long(
                 break
             shown += piece
         assert process.wait() == 0
-    text = shown.decode()
+    return shown.decode()
+
+
+@pytest.mark.parametrize(("lines", "paged"), [(10, True), (4000, False)])
+def test_a_terminal_shows_it_drawn_and_by_the_pager_where_it_is_long(
+    lines: int, paged: bool, tmp_path: Path
+) -> None:
+    script = "#!/bin/sh\necho PAGED\ncat\n"
+    text = on_terminal("consoles", tmp_path / "pager", script, LINES=str(lines), NO_COLOR="1")
     assert ("PAGED" in text) is paged
     assert TITLES["howto/consoles"] in text and "](" not in text
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "coloured"), [({}, "-R", True), ({"NO_COLOR": "1"}, "", False)]
+)
+def test_less_is_told_to_show_the_colours_that_it_gets(
+    environment: dict[str, str], options: str, coloured: bool, tmp_path: Path
+) -> None:
+    script = '#!/bin/sh\necho "LESS=($LESS)"\ncat\n'
+    text = on_terminal("consoles", tmp_path / "less", script, LINES="10", **environment)
+    assert f"LESS=({options})" in text
+    assert ("\x1b[" in text) is coloured
