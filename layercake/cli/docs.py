@@ -20,6 +20,8 @@ MOST_WIDE = 100
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
 _CONTENTS = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.M | re.S)
+_DEFINED = re.compile(r"^(\w[^\n]*)\n: +(.+(?:\n +\S.*)*)$", re.M)
+"""A term and its definition, which Markdown proper does not have and so draws on one line."""
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.M | re.S)
 
 
@@ -118,8 +120,8 @@ def _show(out: Output, text: str, name: str, titles: Mapping[str, str]) -> None:
 
 
 def followed(text: str, name: str, titles: Mapping[str, str]) -> str:
-    """A page whose links to other pages are what one types to read those, and whose pictures are
-    their descriptions."""
+    """A page whose links to other pages are what one types to read those, whose pictures are
+    their descriptions, and whose definitions are a list."""
 
     def contents(match: re.Match[str]) -> str:
         entries = [
@@ -146,12 +148,13 @@ def followed(text: str, name: str, titles: Mapping[str, str]) -> str:
         )
         return f"{match[1]} (`{documentation.command(target)}`)"
 
+    def prose(piece: str) -> str:
+        piece = _LINK.sub(link, _PICTURE.sub(r"*Picture: \1*", piece))
+        return _DEFINED.sub(r"- **\1**\n\n  \2", piece)
+
     text = _CONTENTS.sub(contents, text)
     pieces, at = [], 0
     for fence in _FENCE.finditer(text):  # what is typed and printed stays as it is
-        pieces += [
-            _LINK.sub(link, _PICTURE.sub(r"*Picture: \1*", text[at : fence.start()])),
-            fence[0],
-        ]
+        pieces += [prose(text[at : fence.start()]), fence[0]]
         at = fence.end()
-    return "".join([*pieces, _LINK.sub(link, _PICTURE.sub(r"*Picture: \1*", text[at:]))])
+    return "".join([*pieces, prose(text[at:])])

@@ -163,3 +163,12 @@ def test_less_is_told_to_show_the_colours_that_it_gets(
     text = on_terminal("consoles", tmp_path / "less", script, LINES="10", **environment)
     assert f"LESS=({options})" in text
     assert ("\x1b[" in text) is coloured
+
+
+def test_the_terms_of_the_glossary_are_above_what_they_mean(tmp_path: Path) -> None:
+    text = on_terminal("glossary", tmp_path / "pager", "", LINES="4000", NO_COLOR="1")
+    lines = [line.strip(" •") for line in text.splitlines()]
+    assert lines[lines.index("Agent") + 1].startswith("The program in minOS that joins the head")
+    assert not [line for line in lines if line.startswith(": ") or " : " in line]
+    written = "```yaml\nkey\n: value\n```\n"
+    assert followed(written, "howto/index", {}) == written
