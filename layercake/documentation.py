@@ -16,7 +16,7 @@ INSTALLED = Path("/usr/share/layercake/docs")
 machine may lack."""
 CLONE = Path(__file__).resolve().parents[1]
 URL = "/docs/"
-"""Where the head serves the site."""
+"""Where the head serves the pages."""
 INDEX = "index"
 _TITLE = re.compile(r"^# (.+)$", re.M)
 
@@ -40,12 +40,20 @@ def site_directory() -> Path | None:
     return site if (site / f"{INDEX}.html").is_file() else None
 
 
+def markdown_files(directory: Path) -> Mapping[str, Path]:
+    """The file of each page in a directory, by the page's name, in the order of the names."""
+    return {
+        path.relative_to(directory).with_suffix("").as_posix(): path
+        for path in sorted(directory.rglob("*.md"))
+        if path.is_file()
+    }
+
+
 def titles(directory: Path) -> Mapping[str, str]:
     """The title of each page in a directory, by its name, in the order of the names."""
     found = {}
-    for path in sorted(directory.rglob("*.md")):
+    for name, path in markdown_files(directory).items():
         title = _TITLE.search(path.read_text())
-        name = path.relative_to(directory).with_suffix("").as_posix()
         found[name] = title[1] if title else name
     return found
 

@@ -54,11 +54,47 @@ def write(text: str) -> Path:
     return place
 
 
-async def test_without_a_site_it_says_how_to_get_one(
+async def test_without_pages_it_says_how_to_get_them(
     head: Site, stranger: aiohttp.ClientSession
 ) -> None:
     async with stranger.get(f"{base(head)}/docs/howto/consoles.html") as answer:
         assert answer.status == 503 and "`make docs`" in await answer.text()
+
+
+async def test_in_a_clone_without_a_site_pages_are_their_markdown(
+    head: Site, stranger: aiohttp.ClientSession
+) -> None:
+    docs = documentation.CLONE / "docs"
+    (docs / "howto").mkdir(parents=True)
+    (docs.parent / "README.md").write_text("not a page")
+    (docs / "index.md").write_text("# Layercake\n")
+    (docs / "conf.py").write_text("no page")
+    (docs / "howto/index.md").write_text("# How to\n")
+    (docs / "howto/consoles.md").write_text("# Konsolen für alle\n")
+    for path, text in (
+        ("", "# Layercake\n"),
+        ("index.html", "# Layercake\n"),
+        ("howto/", "# How to\n"),
+        ("howto/consoles.html", "# Konsolen für alle\n"),
+    ):
+        async with stranger.get(
+            f"{base(head)}/docs/{path}", headers={"Accept-Encoding": "identity"}
+        ) as answer:
+            assert answer.status == 200 and await answer.text() == text
+            assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+            assert answer.headers["Content-Security-Policy"] == POLICY
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Cache-Control"] == "no-cache" and answer.headers["ETag"]
+    for path in ("conf.py", "..%2fREADME.html", "howto/nosuch.html", "howto/consoles", "%00"):
+        async with stranger.get(f"{base(head)}/docs/{path}") as answer:
+            assert answer.status == 404
+    site = documentation.CLONE / "build/docs"
+    site.mkdir(parents=True)
+    (site / "index.html").write_text("<p>built")
+    async with stranger.get(
+        f"{base(head)}/docs/", headers={"Accept-Encoding": "identity"}
+    ) as answer:
+        assert await answer.text() == "<p>built"
 
 
 async def test_strangers_get_pages_and_nothing_else(
@@ -117,6 +153,31 @@ async def test_a_browser_that_has_a_page_gets_it_again_only_after_a_new_build(
     shutil.rmtree(place)
     async with stranger.get(f"{base(head)}/docs/") as answer:
         assert answer.status == 503
+
+
+async def test_a_build_that_leaves_the_first_page_alone_is_seen(
+    head: Site, stranger: aiohttp.ClientSession
+) -> None:
+    async def text(name: str) -> tuple[int, str]:
+        async with stranger.get(
+            f"{base(head)}/docs/{name}", headers={"Accept-Encoding": "identity"}
+        ) as answer:
+            return answer.status, await answer.text()
+
+    place = write("<p>one")
+    assert await text("howto/") == (200, "how")
+    assert (await text("howto/new.html"))[0] == 404
+    (place / "howto/index.html").write_text("how else")
+    assert await text("howto/") == (200, "how else")
+    (place / "howto/index.html").write_text("HOW ELSE")
+    os.utime(place / "howto/index.html", ns=(1, 1))
+    assert await text("howto/") == (200, "HOW ELSE")
+    (place / "howto/new.html").write_text("new")
+    os.utime(place / "howto", ns=(2, 2))  # a clock may be coarse
+    assert await text("howto/new.html") == (200, "new")
+    (place / "howto/new.html").unlink()
+    os.utime(place / "howto", ns=(3, 3))
+    assert (await text("howto/new.html"))[0] == 404
 
 
 async def test_a_browser_shows_it_whole(head: Site, site: Path) -> None:
