@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-ELSEWHERE_S = 10.0
+ELSEWHERE_S = 7.0
 """Seconds between two lines of status where there is no terminal."""
 _ERASE = "\r\x1b[2K"
 _COLUMNS = 80

@@ -131,13 +131,13 @@ def test_on_a_terminal_the_status_is_rewritten_below_the_lines_that_stay() -> No
     )
 
 
-def test_elsewhere_there_is_a_line_of_status_each_ten_seconds() -> None:
+def test_elsewhere_there_is_a_line_of_status_every_seven_seconds() -> None:
     out = io.StringIO()
     screen = Screen(out)
     for second in range(21):
         screen.status(f"at {second}", float(second))
     screen.close()
-    assert out.getvalue() == "at 0\nat 10\nat 20\n"
+    assert out.getvalue() == "at 0\nat 7\nat 14\n"
 
 
 CAN = {
