@@ -6,6 +6,7 @@ Each module has a section of its own, read by the module's own struct; `modules`
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 from urllib.parse import urlsplit
@@ -55,17 +56,35 @@ def ipv4_list(value: object) -> list[str]:
     return [ipv4(word) for word in value]
 
 
+_SERVER = re.compile(
+    r"https://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
 def https_url(value: object) -> str:
-    """The URL of a server, without a path, or nothing."""
+    """The URL of a server, without a path, or nothing. Its host is an IP address or an ASCII name:
+    it goes into a certificate."""
     word = text(value).rstrip("/")
-    try:
-        url = urlsplit(word)
-        fine = bool(url.hostname) and word == f"https://{url.netloc}" and "@" not in word and url.port != 0
-    except ValueError:
-        fine = False
-    if word and not fine:
-        raise Mistake(f"{word!r} is not the URL of a server", "such as https://head.example.org:8443")
+    if word and not _is_server(word):
+        raise Mistake(
+            f"{word!r} is not the URL of a server: https://, an IP address or a name of ASCII "
+            "letters, digits, '-', '_' and '.', and perhaps a port from 1 to 65535",
+            "such as https://head.example.org:8443",
+        )
     return word
+
+
+def _is_server(word: str) -> bool:
+    found = _SERVER.fullmatch(word)
+    if found is None or not 1 <= int(found["port"] or 443) <= 65535:
+        return False
+    address = found["six"] or found["host"]
+    if found["six"] or re.fullmatch(r"[0-9.]+", address):
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            return False
+    return True
 
 
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
