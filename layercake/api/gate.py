@@ -19,6 +19,8 @@ from layercake.head.access.tokens import Token
 from layercake.head.head import Head
 from layercake.head.state.database import whole
 from layercake.head.state.store import Record
+from layercake.inventory.ranges import expand
+from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of
@@ -51,6 +53,7 @@ class Gate:
         self._bound(route, request, body, caller)
         request[CALLER] = caller
         if self._head.settings.simulated and (why := refusal(route, request, body)) is not None:
+            self._must_exist(route, request, body)
             raise why
         with self._while_valid(route, caller):
             if (request.method == "GET" and not route.recorded) or role < Role.OPERATOR:
@@ -96,6 +99,14 @@ class Gate:
             records = [self._store.lookup(request.match_info["name"])] if route.reach is Reach.NODE else self._of_roll(request)
             if not all(record is not None and caller.sees(record) for record in records):
                 raise caller.refusal(what, "it is about others than the nodes")
+
+    def _must_exist(self, route: Route, request: web.Request, body: Any) -> None:
+        """Raises NotFound or InputError, as everywhere, for nodes that are not in the inventory."""
+        if route.reach is Reach.NODE:
+            self._store.named(request.match_info["name"])
+        elif asked := str(getattr(body, "range", "")) or request[RANGE]:
+            nodes = {record.name: record.node for record in self._store}
+            expand(asked, list(nodes), groups_of(nodes))
 
     def _of_roll(self, request: web.Request) -> list[Record | None]:
         try:

@@ -247,3 +247,24 @@ def test_a_call_that_a_simulated_node_cannot_answer_says_so(sim: Launched, name:
     with pytest.raises(OperationFailed, match=SAID) as caught:
         sim.api.ask("POST", f"/v1/calls/{name}", {"range": of})
     assert CALLS[name] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [key for key in ROUTES if key[1].startswith("/v1/nodes/{name}/")]
+)
+def test_a_node_that_does_not_exist_is_not_called_simulated(
+    sim: Launched, method: str, path: str
+) -> None:
+    place = path.replace("{name}", "nosuch")
+    with pytest.raises(OperationFailed, match="cannot find node 'nosuch'") as caught:
+        sim.api.ask(method, place, BODIES.get(path) if method == "POST" else None)
+    assert " 404 " in str(caught.value) and "simulated" not in str(caught.value)
+
+
+def test_nodes_of_a_range_that_do_not_exist_are_not_called_simulated(sim: Launched) -> None:
+    for body in ({"range": "nosuch"}, {"range": f"{NODE},nosuch"}):
+        with pytest.raises(OperationFailed, match="there is no node nosuch") as caught:
+            sim.api.ask("POST", "/v1/power/setup", body)
+        assert " 400 " in str(caught.value)
+    with pytest.raises(OperationFailed, match="there is no node nosuch"):
+        sim.api.ask("GET", "/v1/power/cap?range=nosuch")
