@@ -20,9 +20,11 @@ from urllib.parse import urlencode
 from docs.outputs.blocks import Step
 from layercake.kraken.errors import OperationFailed
 from layercake.sim.api import Api
-from layercake.sim.inventory import replaced
+from layercake.sim.inventory import made_up, replaced
 
 SITE = Path(__file__).with_name("site.yaml")
+FIRST_DAY = Path(__file__).with_name("first-day.yaml")
+"""The inventory that docs/howto/first-day.md writes."""
 ADDRESS = "10.1.0.1/16"
 _FAST = (
     "--firmware",
@@ -43,18 +45,34 @@ _STARTS_S, _COMMAND_S, _STOPS_S = 300.0, 60.0, 30.0
 class Plot:
     """What happens in a simulation. `ready` is the query that `count` nodes answer to when pages
     can be run. `dark`: a group that goes dark once its nodes were up, as `up` says; `given_up`
-    nodes of the site have no BMC that answers, and are quarantined by then."""
+    nodes of the site have no BMC that answers, and are quarantined by then. `site`: the inventory;
+    None: `count` nodes are made up, as without --inventory."""
 
     ready: str
     count: int
     dark: str = ""
     up: str = ""
     given_up: int = 0
+    site: Path | None = SITE
+
+    def options(self) -> list[str]:
+        """The options of `layercake sim run` for its nodes."""
+        if self.site is None:
+            return ["--nodes", str(self.count)]
+        return ["--inventory", str(self.site), "--address", ADDRESS]
+
+    def inventory(self) -> str:
+        """The inventory of its nodes, in YAML."""
+        if self.site is None:
+            return made_up(self.count)
+        return replaced(self.site.read_text(), self.site.name)
 
 
 OUTAGE = "dark"
 PLOTS: Mapping[str, Plot] = {
     "sim": Plot("status=converged", 16),
+    "day": Plot("status=converged", 8, site=FIRST_DAY),
+    "small": Plot("status=converged", 16, site=None),
     OUTAGE: Plot(
         "group=rack2 and run=ERROR", 8, dark="rack2", up="group=rack2 and run=SYNC", given_up=2
     ),
@@ -160,7 +178,7 @@ def begun(name: str, dark_at_s: int) -> Sim:
     program = directory / "bin" / "layercake"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m layercake.cli.main "$@"\n')
     program.chmod(0o755)
-    (directory / "given" / "rack.yaml").write_text(replaced(SITE.read_text(), SITE.name))
+    (directory / "given" / "rack.yaml").write_text(plot.inventory())
     dark = (*_BAD, "--dark", plot.dark, "--at", f"{dark_at_s}s", "--for", "1h") if plot.dark else ()
     words = [
         sys.executable,
@@ -170,10 +188,7 @@ def begun(name: str, dark_at_s: int) -> Sim:
         "run",
         "--dir",
         str(directory / "sim"),
-        "--inventory",
-        str(SITE),
-        "--address",
-        ADDRESS,
+        *plot.options(),
         *_FAST,
         *dark,
     ]

@@ -12,7 +12,7 @@ import pytest
 from docs.outputs import blocks, masks
 from docs.outputs.__main__ import pages
 from docs.outputs.blocks import Step
-from docs.outputs.places import PLOTS, Sims
+from docs.outputs.places import FIRST_DAY, PLOTS, Sims
 
 pytestmark = pytest.mark.waits
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -56,6 +56,15 @@ def test_the_page_shows_what_is_printed(page: Path, printed: dict[Path, list[lis
         assert not found, (
             f"{step.command}\n{found}\n`python -m docs.outputs --write` writes it anew; look at it"
         )
+
+
+def test_the_pages_that_begin_with_an_inventory_or_a_fleet_show_those_nodes() -> None:
+    day = (DOCS / "howto/first-day.md").read_text()
+    assert f"```yaml\n# rack.yaml\n{FIRST_DAY.read_text()}```\n" in day
+    assert "<!-- run: day -->" in day and "<!-- run: sim -->" not in day
+    small = (DOCS / "howto/try-it-on-10000-nodes.md").read_text()
+    first = small.partition("<!-- run: small -->")[0]
+    assert f"--nodes {PLOTS['small'].count}\n" in first and "<!-- run: sim -->" not in small
 
 
 TYPED = re.compile(r"[#$] \S|layercake |dig ")
