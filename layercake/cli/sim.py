@@ -91,7 +91,7 @@ def run(directory: Path | None, listen: str, allow_remote: bool, nodes: int, inv
     """Run a head and a simulated fleet, in a network of their own, until Ctrl-C. A line says how they are.
 
     No running head and nothing on a real network is touched. Talk to it by its socket: `layercake --socket DIR/api.sock status`.
-    With --listen, the last line before that is a link to its dashboard.
+    With --listen: once the fleet is up it prints a link to its dashboard.
     """
     # Imported here: the client must start fast, and work where the head's dependencies are not installed.
     from layercake.sim.launch import launch
