@@ -103,6 +103,14 @@ class HeadClient:
         """A node's events, oldest first."""
         return [e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)]
 
+    def never(self, what: str, condition: Callable[[], Any], seconds: float) -> None:
+        """Looks for so many seconds. Raises HeadRunError if a condition is true meanwhile."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if condition():
+                raise HeadRunError(f"this was not to happen: {what}\n{self.describe()}")
+            time.sleep(0.1)
+
     def wait(self, what: str, condition: Callable[[], Any], limit_s: float) -> float:
         """Waits until a condition is true; returns the seconds it took. Raises HeadRunError with
         the state of things."""

@@ -15,6 +15,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
+
 from tests.fuzz import rest
 from tests.fuzz.harness import feed, replay
 from tests.fuzz.targets import TARGETS

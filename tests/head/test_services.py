@@ -206,7 +206,8 @@ async def test_a_modules_process_has_no_secret_in_its_environment(tmp_path: Path
 def test_what_the_head_starts_has_no_secret_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[bytes] = []
 
-    async def served(data_dir: Path, secrets: Mapping[str, str], notifier: Notifier) -> None:
+    async def served(
+            data_dir: Path, secrets: Mapping[str, str], notifier: Notifier, inherited: Sequence[socket.socket]) -> None:
         child = await asyncio.create_subprocess_exec("cat", "/proc/self/environ", stdout=subprocess.PIPE)
         found.append((await child.communicate())[0])
         found.append(secrets["BMC_PASSWORD"].encode())
