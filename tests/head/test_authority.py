@@ -21,7 +21,6 @@ from cryptography import x509
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
-from headclient import HeadRunError
 from hostnode import HostNode
 from hostsite import HostSite
 from smallimages import build_plain_image

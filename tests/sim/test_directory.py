@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory with a short name: a simulation's sockets are below it."""
+    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as name:
+        yield Path(name)
 
 
 def test_a_directory_is_locked_while_it_is_used_and_emptied_for_the_next(tmp_path: Path) -> None:
