@@ -165,7 +165,7 @@ class Demo:
         """What the nodes are at, and how many are there: the share that is done goes from `begin`
         to `end`."""
 
-        def look() -> str:
+        def nodes_now() -> str:
             try:
                 answer = self.head.api("GET", "/v1/nodes", timeout=LOOK_S)
             except (OSError, HeadRunError, http.client.HTTPException) as error:
@@ -184,7 +184,7 @@ class Demo:
                 f"; {', '.join(others)}" if others else ""
             )
 
-        return look
+        return nodes_now
 
     def rolls(self) -> None:
         """To a good image, one node first; then to a bad one, which the canary keeps from the

@@ -79,7 +79,7 @@ def _claimed(directory: Path) -> int:
     return lock
 
 
-def keep(lock: int) -> None:
+def mark_kept(lock: int) -> None:
     """Marks a directory that was claimed, so that it stays when nothing runs there any more, even
     if this process is killed. Raises InputError."""
     try:

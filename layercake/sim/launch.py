@@ -71,7 +71,7 @@ def launch(options: Mapping[str, Any], *, place: Path | None = None, listen: str
         path = place.absolute() if place is not None else directory.temporary()
         lock = _claimed(path, temporary=place is None)
         if keep:
-            directory.keep(lock)
+            directory.mark_kept(lock)
         else:
             stack.callback(directory.remove, path)
         return child.run(*_command({**options, "directory": str(path)}, lock, listener))
