@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from patience import patience
 
 from layercake.cli.machines import inserted
 from layercake.head.agents.server import NodeApi
@@ -163,4 +164,4 @@ async def test_two_thousand_strangers_cost_the_head_little(world: World) -> None
     again = await one.says()
     shown = world.ops.machines.all()
     assert len(shown) == 2000 and all(len(m["rivals"]) == 1 for m in shown) and again["again_s"] == 100.0
-    assert time.process_time() - began < 20.0
+    assert time.process_time() - began < patience(20.0)

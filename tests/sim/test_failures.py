@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 from layercake.sim.fleet.faults import Bmc, Faults
 from tests.sim import failures
@@ -29,12 +30,12 @@ def test_a_bad_network_kills_nobody(place: Path) -> None:
 
 def test_a_third_that_is_dark_and_back_is_left_as_it_is(place: Path) -> None:
     found = failures.third_dark(place, 150, 15.0, at=40.0, changes=QUICK)  # all are up by then, also on a busy machine
-    assert 30 < found["dark"] < 70 and found["power_actions"] == 0 and found["quiet_s"] < 60, found
+    assert 30 < found["dark"] < 70 and found["power_actions"] == 0 and found["quiet_s"] < patience(60), found
 
 
 def test_nodes_that_flap_slow_nobody_and_harm_nobody(place: Path) -> None:
     found = failures.flapping(place, 80, 8.0, changes=QUICK)
-    assert found["flap"] and found["harm_to_others"] == 0 and found["flapping_p99_ms"] < 100, found
+    assert found["flap"] and found["harm_to_others"] == 0 and found["flapping_p99_ms"] < patience(100), found
 
 
 def test_bad_bmcs_keep_nobody_else_from_coming_up(place: Path) -> None:
